@@ -18,7 +18,10 @@ Row = dict[str, Any]
 OWN_NUMBERS = [
     (r"maps? of shape \([\d, ]+\)", "maps of another shape"),
     (r"\b(block|layer|layers\.|layer\.|blocks\.|stages\.) ?\d+[\w.]*", r"\1 …"),
-    (r"has \d+ layers but only \d+ attention operations were seen", "has more layers than attention operations seen"),
+    (
+        r"has \d+ layers but only \d+ attention operations were recorded",
+        "has more layers than attention operations recorded",
+    ),
     (r"\d+ (rows|keys) for \d+ (examples|tokens)", r"other \1 than \2"),
 ]
 

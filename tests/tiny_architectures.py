@@ -120,7 +120,7 @@ METHODS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "transformer_attribution": ("transformer_attribution", {}),
     "bi_token": ("bi_token", {"steps": 2}),
 }
-READ_INPUTS = "input_x_gradient, integrated_gradients and lrp read inputs alone."
+READ_INPUTS = "input_x_gradient, integrated_gradients and lrp work without maps."
 
 
 def attribution_of(model: nn.Module, inputs: Inputs, method: str) -> Attribution:

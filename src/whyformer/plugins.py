@@ -1,4 +1,4 @@
-"""Plugins: files and packages of a user's own that register methods, readers, families or protocols."""
+"""Plugins: a user's own files and packages that register methods, readers, families or protocols."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from pathlib import Path
 from whyformer.errors import WhyformerError, reason_of
 
 GROUP = "whyformer.plugins"
-# Files that were run, with the digest of their content: a second run would register everything twice.
+# Files that have run, with the digest of their content: a second run would register everything twice.
 _FILES: dict[Path, str] = {}
 
 
 def load_plugins(paths: str | Path | Iterable[str | Path] = (), *, entry_points: bool = True) -> tuple[str, ...]:
-    """Run plugins, so that the methods, readers and protocols that they register can be used by name.
+    """Run plugins, to use the methods, readers and protocols that they register by name.
 
     A plugin is Python code that runs with all your rights: load only files that you would run yourself.
 
     Args:
         paths: Python files. A file that was loaded before and has not changed is not run again.
-        entry_points: Whether installed packages are loaded too that announce the entry point `whyformer.plugins`.
+        entry_points: Whether to load installed packages with the entry point `whyformer.plugins` too.
 
     Returns:
-        The names of all plugins that are loaded now: paths of files, names of entry points.
+        The names of all loaded plugins: paths of files, names of entry points.
 
     Raises:
-        WhyformerError: A file does not exist or is not a Python file, or a plugin fails; the message has file and line.
+        WhyformerError: If a file does not exist or is not a Python file, or a plugin fails; the message has file and
+            line.
 
     Example:
         >>> import tempfile, pathlib, whyformer
@@ -55,7 +56,7 @@ def load_plugins(paths: str | Path | Iterable[str | Path] = (), *, entry_points:
 
 
 def has_plugins(paths: Iterable[str | Path] = ()) -> bool:
-    """Whether there is any plugin to load, which costs the import of torch."""
+    """Whether there are plugins to load, which requires importing torch."""
     return bool(list(paths)) or bool(importlib.metadata.entry_points(group=GROUP))
 
 
@@ -68,7 +69,7 @@ def _plugin_file(path: Path) -> Path:
 
 
 def _run_file(file: Path, content: bytes, name: str) -> None:
-    """Run the content itself: an import may take older bytecode of a file of the same size and second."""
+    """Run the content itself: an import may use stale bytecode of a file with the same size and second."""
     module_name = f"whyformer_plugin_{file.stem}_{sha256(str(file).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(module_name, file)
     assert spec is not None
@@ -93,7 +94,7 @@ def _run_entry_point(point: importlib.metadata.EntryPoint) -> None:
 
 
 def _line(error: BaseException, file: str | None = None) -> str:
-    """Where in the plugin's file it went wrong; without a file, where in whatever file."""
+    """The line of the error in the plugin's file, or without a file in any file."""
     if isinstance(error, SyntaxError) and file in (None, error.filename):
         return f", line {error.lineno}" if file else f", {error.filename}, line {error.lineno}"
     frames = [
@@ -107,7 +108,7 @@ def _line(error: BaseException, file: str | None = None) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The kind of the error and what it says; our own errors say enough."""
+    """The type and message of an error; only the message for our own errors."""
     if isinstance(error, WhyformerError):
         return str(error)
     message = error.msg if isinstance(error, SyntaxError) else str(error)

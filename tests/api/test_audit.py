@@ -178,7 +178,7 @@ def test_a_module_of_ones_own_is_told_by_its_tensors(bert, tmp_path):
     whyformer.explain(FILM, module, processor=loaded.processor, target="good").save(tmp_path / "own.audit.json")
     kept = json.loads((tmp_path / "own.audit.json").read_text())["model"]
     assert kept["weights"] == {"memory": module_digest(module)}
-    with pytest.raises(WhyformerError, match="is of a module of your own: give it by model="):
+    with pytest.raises(WhyformerError, match="explains your own module: pass it as model="):
         whyformer.verify(tmp_path / "own.audit.json")
     again = {"model": module, "processor": loaded.processor}
     assert whyformer.verify(tmp_path / "own.audit.json", **again).agrees
@@ -270,7 +270,7 @@ def test_inputs_that_stand_for_nothing_are_refused(audit):
     ("place", "value", "reason"),
     [
         (("format",), "other", "is not an audit file: it does not say that its format is whyformer-audit"),
-        (("version",), 9, "is of version 9, and this Whyformer reads version 1"),
+        (("version",), 9, "has version 9, but this Whyformer reads version 1"),
         (("model",), KeyError, "cannot be verified: 'model' is missing"),
         (("model", "weights"), [], r"its weights is \[\], not an object"),
         (("model", "place"), "nowhere at all", "No model 'nowhere at all'"),
@@ -312,7 +312,7 @@ def test_no_json_no_file_and_a_plain_explanation_are_refused_in_a_line(tmp_path,
 
 def test_what_no_file_can_keep_is_refused_and_nothing_written(bert, tmp_path):
     explanation = whyformer.explain(FILM, bert, method="bi_token", baseline=torch.zeros(48))
-    with pytest.raises(WhyformerError, match="An option is not a plain value"):
+    with pytest.raises(WhyformerError, match="An audit file can only store options with plain values"):
         explanation.save(tmp_path / "film.audit.json")
     written = whyformer.continuation("the film", "mini-gpt", tokens=1)
     with pytest.raises(WhyformerError, match="A continuation has no audit file"):
@@ -325,7 +325,7 @@ def test_explanations_do_not_keep_their_model_in_memory(bert, tmp_path):
     explanation = whyformer.explain(FILM, loaded)
     del loaded
     gc.collect()
-    with pytest.raises(WhyformerError, match="is no longer in memory: save the audit file while it is"):
+    with pytest.raises(WhyformerError, match="is no longer in memory: keep the model until the audit file is saved"):
         explanation.save(tmp_path / "film.audit.json")
 
 

@@ -120,7 +120,7 @@ def test_a_second_text_is_not_for_pictures(tmp_path, vit, photo):
 def test_a_picture_is_no_file_of_regions(tmp_path, photo):
     asked = ["--model", "mini-lxmert", "--text", "what colour is the circle?"]
     line = refusal(tmp_path, "explain", photo, *asked)
-    assert f"'{photo}' is not an .npz file: mini-lxmert sees regions of a picture" in line
+    assert f"'{photo}' is not an .npz file: mini-lxmert reads regions of a picture" in line
     assert "Path(" not in line
     assert "whyformer.Regions" not in line
     example(3).regions.save(tmp_path / "scene.npz")
@@ -186,7 +186,7 @@ def test_a_wrong_option_is_named_with_the_right_ones(tmp_path, vit, photo, argum
     ("out", "reason"),
     [
         ("out.pdf", "no format for '.pdf'. Known: .html, .png, .json, .npz, .audit.json."),
-        ("out", "its ending is to say the format. Known: .html, .png, .json, .npz, .audit.json."),
+        ("out", "its suffix must name the format. Known: .html, .png, .json, .npz, .audit.json."),
         ("missing/out.html", "does not exist. Make it first."),
         ("taken.html", "is a folder: name a file in it."),
     ],

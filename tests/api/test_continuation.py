@@ -88,7 +88,7 @@ def test_a_decoder_writes_by_its_own_generation_settings():
     assert list(found.tokens) == greedy(muted, [1], 4, banned)
     assert not set(found.tokens) & set(free)
     both = translator(eos_token_id=[2, plain.tokenizer.convert_tokens_to_ids(free[0])])
-    with pytest.raises(WhyformerError, match="bart writes nothing after this: it ends at once"):
+    with pytest.raises(WhyformerError, match="bart ends its text at once after this"):
         continuation("the film was great", both, "rollout")
 
 

@@ -38,7 +38,7 @@ def test_a_vit_is_described_and_healthy(vit):
     assert found.logit_difference < 1e-5 < found.largest_logit
     assert found.methods == dict.fromkeys(trace_methods())
     assert found.facts["not tried"] == (
-        "occlusion, rise, kernel_shap, lime, mask_regression: each asks the model many times over"
+        "occlusion, rise, kernel_shap, lime, mask_regression: each runs the model many times"
     )
 
 
@@ -69,7 +69,7 @@ def test_the_tokens_before_the_patches_are_told_apart(family, special, registers
 
 def test_a_family_outside_the_table_is_taken_by_structure():
     found = checkup(subject("mpnet (by structure)"))
-    assert found.family == "mpnet, which needs no row of its own: one stream, read where the gradient says"
+    assert found.family == "mpnet, which needs no row of its own: one stream, with the read-out found by gradient"
     assert found.readout == f"token 1 of {found.tokens}, by the gradient"
 
 
@@ -97,7 +97,9 @@ def test_every_stream_is_shown_with_its_tokens(model, streams, read, answers):
     assert lines["answers with"].startswith(answers)
     assert lines["first token"].split(";")[0].endswith(f"of raw_attention in the {read}")
     if model == "mini-gpt":
-        assert lines["family"] == "llama, which needs no row of its own: one stream, read where the gradient says"
+        assert (
+            lines["family"] == "llama, which needs no row of its own: one stream, with the read-out found by gradient"
+        )
         assert lines["read-out"] == f"token {found.tokens} of {found.tokens}, by the gradient"
     if model == "mini-clip":
         image, text = found.readout.split("; ")
@@ -110,7 +112,7 @@ def test_a_model_that_writes_about_pictures_is_told_its_own_default_and_its_own_
     lines = str(found).splitlines()
     assert found.facts["special tokens"] == "<|begin|>, <|user|>, <image> (256×), <|end|>, <|assistant|>"
     assert found.methods["tam"] is None
-    assert "note: Where no method is named: generic_attention by libra." in lines
+    assert "note: Default method: generic_attention by libra." in lines
     assert max(map(len, lines)) < 120
 
 
@@ -169,7 +171,7 @@ def drifting(vit):
 def test_a_model_that_answers_otherwise_when_recorded_is_unwell(vit):
     found = checkup(drifting(vit))
     assert not found.is_healthy
-    assert found.problems[0].startswith("Recorded, the logits differ by 0.3 from the plain model's")
+    assert found.problems[0].startswith("The recorded logits differ by 0.3 from the plain model's")
 
 
 def test_a_method_that_fails_is_a_problem(vit, monkeypatch):
@@ -205,7 +207,7 @@ def test_a_text_model_without_maps_is_told_why_and_what_applies(name):
     model = {**DECODERS, **OTHERS}[name]()
     found = doctor(model, tokenizer(), tokens=16)
     assert found.is_healthy
-    assert (found.maps, found.stream, found.readout) == ((), "text", "not known without maps")
+    assert (found.maps, found.stream, found.readout) == ((), "text", "unknown without maps")
     applies = [method for method, reason in found.methods.items() if reason is None]
     assert {"input_x_gradient", "integrated_gradients", "gradient_shap"} <= set(applies)
     assert set(found.memory) == set(applies)
@@ -215,11 +217,9 @@ def test_a_text_model_without_maps_is_told_why_and_what_applies(name):
     reason = str(refusal.value)
     assert found.methods["rollout"] == found.notes[0] == reason
     instead = "integrated_gradients instead."
-    assert found.notes[1:] == (
-        f"Where no method is named: evidence does not apply here ({reason.split('. ')[0]}): {instead}",
-    )
+    assert found.notes[1:] == (f"Default method: evidence does not apply here ({reason.split('. ')[0]}): {instead}",)
     lines = found.facts
-    assert (lines["maps"], lines["first token"]) == ("none that are of all its layers and tokens", "no share of maps")
+    assert (lines["maps"], lines["first token"]) == ("none for all of its layers and tokens", "unknown without maps")
 
 
 def test_the_command_prints_what_was_found(vit):
@@ -243,7 +243,7 @@ def test_the_exit_code_says_that_something_is_wrong(vit, monkeypatch, flags):
     monkeypatch.setattr(doctor_module, "checkup", lambda _, tokens=None: unwell)
     result = CliRunner().invoke(app, ["doctor", str(vit), *flags])
     assert result.exit_code == 1
-    assert "the logits differ by" in " ".join(result.stdout.split())
+    assert "logits differ by" in " ".join(result.stdout.split())
     assert result.stderr == ""
 
 

@@ -259,8 +259,8 @@ def test_the_first_token_is_left_out_of_its_source_unless_it_is_kept(llama_model
     assert left.sinks == kept.sinks
     share = left.sinks[0].first_token
     assert left.notes == (
-        f"The first token, 'the', is one that attention rests on: its scores, up to {share:.0%} of a row, are left out "
-        "of its source; sinks='keep' counts them.",
+        f"The first token, 'the', is an attention sink: its scores, up to {share:.0%} of a row, are left out "
+        "of its source; sinks='keep' includes them.",
     )
     assert kept.notes == ()
 
@@ -294,7 +294,7 @@ def test_a_model_writes_the_likeliest_response_or_one_of_a_seed(gpt):
     written = explain_response("The film was", None, gpt, "rollout", tokens=6)
     assert written.text == continuation("The film was", gpt, "rollout", tokens=6).text
     assert written.seed is None
-    assert written.notes == ("The response was stopped after 6 tokens, as many as asked for.",)
+    assert written.notes == ("The response was stopped after 6 tokens, as requested.",)
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
@@ -324,7 +324,7 @@ def test_a_response_fills_the_room_that_its_prompt_leaves(llama_model):
     text = " ".join(["the film was great"] * 4)
     response = explain_response(text, None, llama_model, "rollout")
     assert len(response.tokens) == 5  # the last takes no position
-    assert "The response was stopped after 5 tokens, as many as its context has room for." in response.notes
+    assert "The response was stopped after 5 tokens, the limit of its context." in response.notes
 
 
 @pytest.mark.parametrize("model", ["mini-t5", "bart"])
@@ -390,10 +390,10 @@ LONG = "The film was long. " * 200
         (
             "The film",
             {"response": " "},
-            "The response is empty: give its text or token ids, or None to have it written",
+            "The response is empty: give its text or token ids, or None to let the model write it",
         ),
         ("The film", {"response": []}, "The response is empty"),
-        ("The film", {"response": [5, "x"]}, r"A response is a text, or token ids from 0 to \d+, or None to have it"),
+        ("The film", {"response": [5, "x"]}, r"A response is a text, token ids from 0 to \d+, or None to let"),
         ("The film", {"response": [2]}, "has only special tokens: there is nothing to explain"),
         ("The film", {"response": " was bad", "units": "was mad"}, "'was mad' is not in the response. The closest"),
         ("The film", {"response": " was", "sources": [(0, 5), (4, 8)]}, r"sources \(0, 5\) and \(4, 8\) overlap"),
@@ -435,12 +435,12 @@ def test_an_encoder_decoder_says_how_much_it_can_read_and_write():
 
 def test_a_model_that_hears_is_not_asked_about_texts(gpt):
     whisper = LoadedModel(STREAM_FAMILIES["whisper"][0](), gpt.tokenizer, "whisper")
-    with pytest.raises(WhyformerError, match="whisper does not read texts alone: only responses to texts are"):
+    with pytest.raises(WhyformerError, match="whisper does not read texts only: responses can be explained"):
         explain_response("The film was", " great", whisper)
 
 
 def test_as_many_responses_as_prompts_are_needed(gpt):
-    with pytest.raises(WhyformerError, match="1 responses for 2 prompts: give one each, or None"):
+    with pytest.raises(WhyformerError, match="1 responses for 2 prompts: give one per prompt, or None"):
         explain_responses(["a", "b"], ["c"], gpt)
     with pytest.raises(WhyformerError, match="explain_responses takes a list of prompts, not 'a film' alone"):
         explain_responses("a film", model=gpt)
@@ -457,5 +457,7 @@ def test_the_continuation_of_a_pair_is_labelled_with_the_words_that_were_read(gp
 
 
 def test_a_continuation_has_no_target(gpt):
-    with pytest.raises(WhyformerError, match="A continuation explains every token that is written: use explain"):
+    with pytest.raises(
+        WhyformerError, match="A continuation explains every written token, so that it takes no target: use explain"
+    ):
         continuation("The film was", gpt, target="great")

@@ -310,5 +310,5 @@ def test_what_an_owl_cannot_be_asked_is_said(wide):
         explain((wide, []), model)
     several = model_inputs(model, encode(model, [(wide, "film"), (wide, "great")]))
     several["pixel_values"] = several["pixel_values"][:1]
-    with pytest.raises(WhyformerError, match="1 images and 2 texts: give a text for each image"):
+    with pytest.raises(WhyformerError, match="1 images and 2 texts: give one text per image"):
         attribute(model.model, several)

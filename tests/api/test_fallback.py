@@ -80,8 +80,8 @@ def test_every_token_that_a_model_without_attention_writes_is_explained(mamba):
 
 def test_the_doctor_says_what_is_computed_where_no_method_is_named(convbert, bert):
     checkup = doctor(convbert, processor=tokenizer())
-    assert f"Where no method is named: {REMARK}" in checkup.notes
-    assert not any("no method is named" in note for note in doctor(load(bert)).notes)
+    assert f"Default method: {REMARK}" in checkup.notes
+    assert not any("Default method" in note for note in doctor(load(bert)).notes)
 
 
 @pytest.mark.parametrize("name", ["PEGASUS-X", "LED", "LongT5", "ProphetNet"])
@@ -90,7 +90,7 @@ def test_an_encoder_and_a_decoder_without_a_row_are_explained_by_what_reads_inpu
     model = built(model_class, config, **sizes)
     inputs = to_translate()
     attribution = attribute(model, inputs, 1)
-    reason = f"{model_class} has an encoder and a decoder, and no row says whose attention is whose"
+    reason = f"{model_class} has an encoder and a decoder, and no row assigns attention to them"
     assert attribution.remarks == (f"evidence does not apply here ({reason}): integrated_gradients instead.",)
     assert {stream: scores.shape for stream, scores in attribution.items()} == {
         "source": inputs["input_ids"].shape,
@@ -98,7 +98,9 @@ def test_an_encoder_and_a_decoder_without_a_row_are_explained_by_what_reads_inpu
     }
     named = attribute(model, inputs, 1, "integrated_gradients")
     torch.testing.assert_close(dict(attribution), dict(named))
-    with pytest.raises(UnsupportedModel, match=f"{reason}. input_x_gradient, integrated_gradients and lrp read inputs"):
+    with pytest.raises(
+        UnsupportedModel, match=f"{reason}. input_x_gradient, integrated_gradients and lrp work without"
+    ):
         attribute(model, inputs, 1, "rollout")
 
 

@@ -92,7 +92,7 @@ def test_a_length_that_cannot_be_is_refused(tokens, message):
 
 def test_a_model_of_pictures_is_refused():
     vit = built("ViTForImageClassification", "ViTConfig", **IMAGE)
-    with pytest.raises(WhyformerError, match="ViTForImageClassification does not read one text alone"):
+    with pytest.raises(WhyformerError, match="ViTForImageClassification does not read a single text"):
         estimate_memory(vit, 64, "rollout")
 
 
@@ -105,7 +105,7 @@ def test_memory_that_runs_out_while_it_is_measured_is_said(monkeypatch, bert):
         estimate_memory(MODELS["bert"](), 20, "rollout")
     checkup = doctor(load(bert, device="cpu"), tokens=20)
     assert checkup.memory["rollout"] is None
-    assert checkup.verdicts["rollout"] == "applies; 20 tokens do not fit: memory ran out at fewer"
+    assert checkup.verdicts["rollout"] == "applies; 20 tokens do not fit: fewer already ran out of memory"
 
 
 def test_the_doctor_says_what_each_method_takes_and_whether_it_fits(bert, monkeypatch):

@@ -53,10 +53,10 @@ def test_after_an_early_stop_the_notes_say_how_much_was_asked(method):
     early = explain(text, predict=counted, target=1, method=method, forwards=640, stable=0.1)
     asked.remove(text)
     assert len(asked) % 64 == 0
-    assert early.notes == (f"It stopped by itself after {len(asked)} of at most 640 subsets.",)
+    assert early.notes == (f"It stopped early after {len(asked)} of at most 640 subsets.",)
     assert explain(text, predict=sentiment, target=1, method=method, forwards=64).notes == ()
     whole = explain(text, predict=sentiment, target=1, method=method, forwards=64, stable=1.0)
-    assert whole.notes == ("It used all 64 subsets: the ranking was not stable before.",)
+    assert whole.notes == ("It used all 64 subsets without reaching a stable ranking.",)
 
 
 def test_shapley_values_of_words_are_those_of_the_two_that_count():
@@ -146,23 +146,23 @@ def test_an_explanation_of_a_function_is_kept_and_shown_like_any_other(tmp_path)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "rollout"}, "'rollout' cannot explain predict, of which only answers are known: occlusion"),
-        ({"units": "token"}, "units='token': what is removed of a text that predict is given is a word"),
-        ({"labels": ["a"]}, "predict gave 2 numbers an example, and labels has 1"),
+        ({"method": "rollout"}, "'rollout' reads the model, which predict hides: use occlusion"),
+        ({"units": "token"}, "units='token': the units of a text for predict are words"),
+        ({"labels": ["a"]}, "predict returned 2 numbers per example, but there are 1 labels"),
         ({"labels": ["bad", "good"], "target": "god"}, "Did you mean 'good'"),
         ({"fill": "blue"}, "fill='blue'. Choose from: black, mean, road"),
         ({"steps": 3}, "kernel_shap has no option 'steps'. It takes: forwards=512"),
         ({"predict": lambda texts: [[1.0]]}, None),
-        ({"predict": lambda texts: np.full((len(texts), 2), np.nan)}, "predict gave NaN or infinite numbers"),
+        ({"predict": lambda texts: np.full((len(texts), 2), np.nan)}, "predict returned NaN or infinite numbers"),
         ({"predict": lambda texts: np.zeros((len(texts), 1, 1))}, r"an array of shape \(1, 1, 1\) for 1 examples"),
-        ({"predict": lambda texts: [[1.0], [1.0, 2.0]]}, "a row of numbers for each example, all of one length"),
-        ({"predict": lambda texts: ["good"] * len(texts)}, r"predict gave \['good'\]: a row of numbers"),
-        ({"model": "mini-bert"}, "model='mini-bert' is about a model, and predict is explained by its answers alone"),
-        ({"backward": "libra"}, "backward='libra' is about a model"),
-        ({"readout": torch.ones(1, 3)}, "is about a model"),
-        ({"truncate": True}, "truncate=True is about a model"),
-        ({"erasure": "mask"}, "erasure='mask' is about tokens, and predict is given texts"),
-        ({"predict": 3}, "predict is a function of a list of examples, not 3"),
+        ({"predict": lambda texts: [[1.0], [1.0, 2.0]]}, "return one row of numbers per example, all of equal length"),
+        ({"predict": lambda texts: ["good"] * len(texts)}, r"predict returned \['good'\]: return one row of numbers"),
+        ({"model": "mini-bert"}, "model='mini-bert' needs a model, but predict is explained by its outputs only"),
+        ({"backward": "libra"}, "backward='libra' needs a model"),
+        ({"readout": torch.ones(1, 3)}, "needs a model"),
+        ({"truncate": True}, "truncate=True needs a model"),
+        ({"erasure": "mask"}, "erasure='mask' applies to tokens, but predict takes texts"),
+        ({"predict": 3}, "predict must be a function of a list of examples, not 3"),
     ],
 )
 def test_what_cannot_be_explained_is_refused_in_one_line(settings, message):
@@ -174,5 +174,5 @@ def test_what_cannot_be_explained_is_refused_in_one_line(settings, message):
 
 
 def test_labels_without_a_function_are_refused():
-    with pytest.raises(WhyformerError, match="labels are the names of what predict gives"):
+    with pytest.raises(WhyformerError, match="labels are the names of predict's labels"):
         explain(REVIEW, model="mini-bert", labels=["bad", "good"])

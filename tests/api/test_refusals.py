@@ -91,9 +91,7 @@ def test_a_quantised_model_that_writes_is_read_at_its_last_token(name):
 def test_a_quantised_model_without_a_row_is_to_be_told_where_it_is_read():
     model = FAMILIES["mpnet (by structure)"]()
     quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
-    reason = (
-        "MPNetForSequenceClassification has layers without a gradient, which would tell where its answer is read: say"
-    )
+    reason = "MPNetForSequenceClassification has layers without a gradient, so its read-out cannot be found: give it"
     with pytest.raises(UnsupportedModel, match=reason):
         attribute(quantised, text_inputs(), 1, "rollout")
     scores = attribute(quantised, text_inputs(), 1, readout="first")

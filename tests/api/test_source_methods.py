@@ -108,7 +108,7 @@ def test_what_sources_score_can_be_grouped_but_not_split(gpt, aggregate):
 def test_what_a_method_of_sources_does_not_take_is_refused(gpt):
     with pytest.raises(WhyformerError, match=r"leave_one_out has no option 'subsets'\. It takes: none\."):
         explain_response(PROMPT, RESPONSE, gpt, "leave_one_out", subsets=3)
-    with pytest.raises(WhyformerError, match=r"leave_one_out reads no gradient: backward='libra' has nothing to do"):
+    with pytest.raises(WhyformerError, match=r"leave_one_out reads no gradients, so backward='libra' has no effect"):
         explain_response(PROMPT, RESPONSE, gpt, "leave_one_out", backward="libra")
 
 
@@ -185,9 +185,9 @@ def test_shapley_values_of_a_prompt_are_those_by_enumeration(gpt):
 
 def test_after_an_early_stop_the_notes_of_a_response_say_how_much_was_asked(gpt):
     early = explain_response(PROMPT, RESPONSE, gpt, "lime", sources="word", forwards=128, stable=0.01)
-    assert "It stopped by itself after 64 of at most 128 subsets." in early.notes
+    assert "It stopped early after 64 of at most 128 subsets." in early.notes
     whole = explain_response(PROMPT, RESPONSE, gpt, "lime", sources="word", forwards=64, stable=1.0)
-    assert "It used all 64 subsets: the ranking was not stable before." in whole.notes
+    assert "It used all 64 subsets without reaching a stable ranking." in whole.notes
 
 
 def test_occlusion_of_sources_is_leave_one_out(gpt):
@@ -211,5 +211,5 @@ def test_methods_that_remove_units_find_the_source_that_matters(method):
 def test_what_has_no_meaning_for_sources_is_refused(gpt):
     with pytest.raises(WhyformerError, match=r"kernel_shap has no option 'fill'\. It takes: forwards=512"):
         explain_response(PROMPT, RESPONSE, gpt, "kernel_shap", fill="black")
-    with pytest.raises(WhyformerError, match="lime reads no gradient: backward='libra' has nothing to do there"):
+    with pytest.raises(WhyformerError, match="lime reads no gradients, so backward='libra' has no effect"):
         explain_response(PROMPT, RESPONSE, gpt, "lime", backward="libra")

@@ -42,7 +42,7 @@ def test_it_listens_on_this_machine_alone_and_opens_the_browser(launches):
 
 @pytest.mark.parametrize(
     ("arguments", "who"),
-    [(["--host", "0.0.0.0"], "whoever reaches this machine"), (["--share"], "whoever has the link")],
+    [(["--host", "0.0.0.0"], "anyone who can reach this machine"), (["--share"], "anyone with the link")],
 )
 def test_letting_others_in_is_warned_of(launches, arguments, who):
     result = invoke("app", "--no-browser", *arguments)
@@ -71,8 +71,8 @@ def test_a_port_that_is_taken_is_refused_with_the_options_of_the_command():
         result = process("app", "--no-browser", "--port", port)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == (
-        f"whyformer: Cannot listen on 127.0.0.1:{port}: another program has that port, or this machine has no such "
-        "address. Choose another --port or --host.\n"
+        f"whyformer: Cannot listen on 127.0.0.1:{port}: the port is in use, or this machine does not have "
+        "that address. Choose another --port or --host.\n"
     )
 
 

@@ -68,7 +68,7 @@ def test_work_that_is_left_alone_stops_at_its_next_operation():
 
 
 def test_work_that_takes_too_long_ends_with_a_line_that_says_so():
-    with pytest.raises(WhyformerError, match=r"longer than the 0.2 seconds that the page gives an answer: try a small"):
+    with pytest.raises(WhyformerError, match=r"longer than the page's limit of 0.2 seconds: try a small"):
         list(follow(endless, Work(0.2)))
 
 
@@ -240,7 +240,7 @@ def test_any_model_is_taken_only_where_the_page_was_started_so(bert):
         model_choice().open(str(bert), "Text")
     anything = model_choice(takes_any=True)
     assert anything.open(str(bert), "Text").task.answer == "label"
-    with pytest.raises(WhyformerError, match=r"is given texts and answers with a label: use the tab Text, or choose"):
+    with pytest.raises(WhyformerError, match=r"takes texts and answers with a label: use the tab Text, or choose"):
         anything.open(str(bert), "Picture")
 
 

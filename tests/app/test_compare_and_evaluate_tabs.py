@@ -76,8 +76,8 @@ def test_a_comparison_stands_in_a_frame_where_no_script_runs(setup):
         ({"model": "mini-bert"}, "This model reads texts: type one first, or click an example"),
         ({"model": "mini-vit"}, "Choose a picture first"),
         ({"model": "mini-detr"}, "does not offer the model 'mini-detr', but mini-vit, mini-vit-mae, mini-bert"),
-        ({"methods": list("abcdefg")}, "7 methods, and this page takes 6 at once"),
-        ({"labels": list("abcde")}, "5 labels, and this page takes 4 at once"),
+        ({"methods": list("abcdefg")}, "7 methods, but this page takes at most 6"),
+        ({"labels": list("abcde")}, "5 labels, but this page takes at most 4"),
     ],
 )
 def test_what_cannot_be_compared_says_why(setup, asked, message):
@@ -134,9 +134,9 @@ def test_an_evaluation_says_how_far_it_is_and_can_be_stopped(setup):
     [
         ({"model": "mini-bert"}, "Type texts first, one a line, or click an example"),
         ({"model": "mini-vit"}, "Send pictures first, or click an example"),
-        ({"model": "mini-bert", "methods": ()}, "Choose one method at least"),
-        ({"model": "mini-bert", "texts": "a\nb\nc"}, "3 texts, and this page takes 2 at once"),
-        ({"model": "mini-lxmert", "scenes": 3}, "3 scenes, and this page takes 2 at once"),
+        ({"model": "mini-bert", "methods": ()}, "Choose at least one method"),
+        ({"model": "mini-bert", "texts": "a\nb\nc"}, "3 texts, but this page takes at most 2"),
+        ({"model": "mini-lxmert", "scenes": 3}, "3 scenes, but this page takes at most 2"),
         ({"model": "mini-vlm", "texts": "a"}, "mini-vlm is evaluated from Python or by a suite"),
     ],
 )

@@ -124,12 +124,12 @@ def test_a_label_that_the_model_does_not_have_is_the_predicted_one(setup, tmp_pa
     ("asked", "message"),
     [
         ((None, LabelQuestion()), "Choose a picture first"),
-        (("gone.jpg", LabelQuestion()), "no longer kept here: send it again"),
+        (("gone.jpg", LabelQuestion()), "no longer kept here: upload it again"),
         ((__file__, LabelQuestion()), "is not a readable picture: choose a JPEG, PNG or WebP file"),
         ((str(CAT), LabelQuestion("mini-bert")), "does not offer the model 'mini-bert', but mini-vit, mini-vit-mae."),
         ((str(CAT), LabelQuestion("../../etc")), "does not offer the model '../../etc'"),
         ((str(CAT), LabelQuestion(label="cat", rather_than="cat")), "'cat' cannot be explained against itself"),
-        ((str(CAT), LabelQuestion(methods=["rollout", "lrp", "random"])), "3 methods, and this page takes 2 at once"),
+        ((str(CAT), LabelQuestion(methods=["rollout", "lrp", "random"])), "3 methods, but this page takes at most 2"),
         ((str(CAT), LabelQuestion(methods=["rolout"])), "No method named 'rolout'. Did you mean 'rollout'?"),
     ],
 )
@@ -140,11 +140,15 @@ def test_a_picture_that_cannot_be_explained_says_why(setup, asked, message):
 
 def test_limits_are_checked_before_anything_is_computed(setup):
     small = Setup(setup.models, Limits(file_bytes=1 << 10, pixels=10, characters=5))
-    with pytest.raises(WhyformerError, match=r"cat.jpg has 0.0 MB, and this page takes 0 MB: choose a smaller file"):
+    with pytest.raises(
+        WhyformerError, match=r"cat.jpg has 0.0 MB, but this page takes at most 0 MB: choose a smaller file"
+    ):
         explain_picture(work(), small, str(CAT), LabelQuestion())
-    with pytest.raises(WhyformerError, match="451 × 300 pixels, and this page takes 0 million: make it smaller first"):
+    with pytest.raises(
+        WhyformerError, match="451 × 300 pixels, but this page takes at most 0 million: make it smaller first"
+    ):
         explain_picture(work(), Setup(setup.models, Limits(pixels=10)), str(CAT), LabelQuestion())
-    with pytest.raises(WhyformerError, match="The text has 6 characters, and this page takes 5: shorten it"):
+    with pytest.raises(WhyformerError, match="The text has 6 characters, but this page takes at most 5: shorten it"):
         explain_text(work(), small, "a film", LabelQuestion())
     with pytest.raises(WhyformerError, match="Type a text first, or click an example"):
         explain_text(work(), small, "  ", LabelQuestion())

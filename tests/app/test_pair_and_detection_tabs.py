@@ -93,17 +93,20 @@ def test_each_word_that_is_written_about_a_picture_can_be_chosen(setup, tmp_path
 def test_a_text_that_is_cut_at_the_limit_says_so(setup):
     small = Setup(setup.models, Limits(picture_tokens=2))
     view = answer(small, picture=SCENE, text=scene_question(), model="mini-vlm", method="raw_attention")
-    assert "rests on. This page lets it write 2 tokens about a picture: its text may go on.</p>" in view.html
+    assert "rests on. This page limits its text about a picture to 2 tokens: it may be cut off.</p>" in view.html
 
 
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
-        ({"picture": SCENE}, "Type what the picture is compared with or asked, or click an example"),
+        ({"picture": SCENE}, "Type a text to compare the picture with, or a question, or click an example"),
         ({"text": "a cat"}, "Choose a picture first"),
-        ({"text": "a cat", "model": "mini-lxmert"}, "mini-lxmert sees regions of a picture: send the .npz file of"),
+        ({"text": "a cat", "model": "mini-lxmert"}, "mini-lxmert reads regions of a picture: upload their .npz file"),
         ({"text": "a", "model": "mini-lxmert", "regions": SCENE}, "holds no regions (image, boxes and features in an"),
-        ({"text": "\n".join("abcdefghijklmnopqrstuvwxyz"), "picture": SCENE}, "26 texts, and this page takes 20"),
+        (
+            {"text": "\n".join("abcdefghijklmnopqrstuvwxyz"), "picture": SCENE},
+            "26 texts, but this page takes at most 20",
+        ),
     ],
 )
 def test_a_pair_that_cannot_be_explained_says_why(setup, pair, message):
@@ -136,5 +139,5 @@ def test_a_find_is_explained_and_its_code_gives_the_same(setup, tmp_path):
 
 def test_a_picture_without_anything_in_it_says_so(setup, tmp_path):
     Image.new("RGB", (64, 64), "black").save(tmp_path / "black.png")
-    with pytest.raises(WhyformerError, match="mini-detr finds nothing in this picture: try another"):
+    with pytest.raises(WhyformerError, match="mini-detr finds no objects in this picture: try another"):
         explain_detection(Work(seconds=600), setup, str(tmp_path / "black.png"), None)

@@ -110,9 +110,9 @@ def test_a_model_that_goes_on_with_a_text_gets_the_space_between(setup, tmp_path
     [
         ({"prompt": " "}, "Type a question or a prompt first, or click an example"),
         ({"model": "mini-bert"}, "does not offer the model 'mini-bert', but mini-llm"),
-        ({"documents": "\n\n".join("abcd")}, "4 documents, and this page takes 3 at once: leave some out"),
-        ({"documents": "x" * 70}, "104 characters, and this page takes 90: shorten it"),
-        ({"files": ["gone.txt"]}, "The file is no longer kept here: send it again"),
+        ({"documents": "\n\n".join("abcd")}, "4 documents, but this page takes at most 3: leave some out"),
+        ({"documents": "x" * 70}, "104 characters, but this page takes at most 90: shorten it"),
+        ({"files": ["gone.txt"]}, "The file is no longer kept here: upload it again"),
     ],
 )
 def test_what_cannot_be_explained_says_why(setup, exchange, message):

@@ -62,6 +62,4 @@ def test_fast_relevance_of_a_half_precision_model_stays_in_its_dtype():
     assert fast.remarks == ()
     assert float(torch.corrcoef(torch.cat([strict["text"], fast["text"]]))[0, 1]) > 0.99
     coarse = attribute(copy.deepcopy(loaded_model.model).bfloat16(), inputs, 1, "lrp", precision="fast")
-    assert coarse.remarks == (
-        "By the rules of z_plus, half precision and TF32 were seen to change the ranking: see precision.",
-    )
+    assert coarse.remarks == ("With rules='z_plus', half precision and TF32 can change the ranking: see precision.",)

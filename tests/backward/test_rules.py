@@ -935,8 +935,8 @@ def with_running_sums() -> nn.Module:
 def test_an_operation_without_a_rule_is_named_with_its_module_and_the_way_out():
     model, inputs = with_running_sums(), {"pixel_values": random(2, 3, 32, 32)}
     message = (
-        "Relevance reached cumsum in classifier.1, which has no rule. strict=False lets it pass as a gradient; "
-        "whyformer.backward.kinds.KINDS['cumsum'] = 'activation' (or another kind) gives it one."
+        "Relevance reached cumsum in classifier.1, which has no rule. Use its gradient with strict=False, or add a "
+        "rule with whyformer.backward.kinds.KINDS['cumsum'] = 'activation' (or another kind)."
     )
     for method in ("lrp", "partial_lrp", "transformer_attribution"):
         with pytest.raises(NoRule, match=re.escape(message)):
@@ -947,7 +947,7 @@ def test_what_is_passed_for_want_of_a_rule_is_a_gradient_and_is_listed():
     model, inputs = with_running_sums(), {"pixel_values": random(2, 3, 32, 32)}
     attribution = attribute(model, inputs, 1, "lrp", strict=False)
     passed = attribution["pixels"]
-    assert attribution.remarks == ("Passed as a gradient, for want of a rule: cumsum in classifier.1.",)
+    assert attribution.remarks == ("Backpropagated by gradient, without a rule: cumsum in classifier.1.",)
     plain = built("ViTForImageClassification", "ViTConfig", **IMAGE).double()
     single = [attribute(plain, inputs, label, "lrp")["pixels"] for label in (0, 1)]
     torch.testing.assert_close(passed, single[0] + single[1], rtol=1e-6, atol=1e-9)
@@ -1044,7 +1044,10 @@ def test_tf32_is_refused_on_a_gpu(monkeypatch):
     model = Model(F.linear, (W,))
     RuleGraph(model, 2)  # on the CPU there is none
     monkeypatch.setattr("whyformer.backward.rule_graph.device_of", lambda model: torch.device("cuda"))
-    with pytest.raises(WhyformerError, match=r"TF32 is on, too coarse for strict relevance: torch\.backends\.cuda"):
+    with pytest.raises(
+        WhyformerError,
+        match=r"TF32 is on, which is too coarse for strict relevance: turn it off with torch\.backends\.cuda",
+    ):
         RuleGraph(model, 2)
     RuleGraph(model, 2, precise=False)  # precision="fast" takes it as it is
 
@@ -1079,5 +1082,5 @@ def test_a_score_that_does_not_depend_on_the_model_is_refused_in_so_many_words()
 def test_relevance_taken_twice_from_one_trace_says_that_its_graph_is_used_up():
     asked = trace(FAMILIES["bert"](), inputs_of("bert"), 0, reads=Reads(inputs="relevances"))
     METHODS["lrp"](asked)
-    with pytest.raises(WhyformerError, match="used up: trace the model again"):
+    with pytest.raises(WhyformerError, match="freed its graph: trace the model again"):
         METHODS["lrp"](asked)

@@ -134,7 +134,7 @@ def test_the_better_of_two_methods_is_recommended_and_what_was_measured_is_what_
     assert result.gallery.rows[0] in sentences(result)[-1], "the page writes a value as its sentences do"
     for name in ("advice.html", "advice.json"):
         assert result.save(tmp_path / name).stat().st_size > 1000
-    with pytest.raises(WhyformerError, match=r"an advice is saved as .html or .json"):
+    with pytest.raises(WhyformerError, match=r"save a recommendation as .html or .json"):
         result.save(tmp_path / "advice.pdf")
 
 

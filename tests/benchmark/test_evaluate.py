@@ -201,7 +201,7 @@ WRONG = [
     ({"samples": 0}, "samples=0: a whole number, 1 or more"),
     ({"batch_size": 1.5}, "batch_size=1.5: a whole number, 1 or more"),
     ({"model": 5}, "model=5: give a module, a LoadedModel, a folder, or a name"),
-    ({"engine": "ray"}, "engine='ray' has workers of its own"),
+    ({"engine": "ray"}, "engine='ray' has workers that load the model"),
     ({"engine": "slurm"}, "engine='slurm'. Choose from: local, ray"),
 ]
 

@@ -246,7 +246,7 @@ def test_the_token_that_visualbert_reads_its_answer_from_is_never_deleted():
 @pytest.mark.parametrize("fractions", ["0.5", 3, [], [0.25, 1], [0, 0.5], [0, 0.75, 0.25, 1]])
 def test_fractions_that_do_not_rise_from_0_to_1_are_refused(fractions):
     tested = shard("mini-lxmert", list(scenes(1)))
-    with pytest.raises(WhyformerError, match=r"vqa_removal: fractions=.*They rise from 0 to 1"):
+    with pytest.raises(WhyformerError, match=r"vqa_removal: fractions=.* must rise from 0 to 1"):
         PROTOCOLS["vqa_removal"].measure(tested, fractions=fractions)
 
 

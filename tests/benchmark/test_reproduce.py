@@ -231,7 +231,7 @@ def test_labels_in_a_file_are_checked(data, tmp_path):
     suite = read_suite(next(path for path in SUITES if path.stem == "bi-clip"))
     (tmp_path / "list.json").write_text('["a photo of a crane"]')
     (tmp_path / "imagenet").symlink_to(data / "imagenet")
-    for name, message in (("none.json", "No file"), ("list.json", "labels is a table")):
+    for name, message in (("none.json", "No file"), ("list.json", "labels must be a table")):
         with pytest.raises(WhyformerError, match=message):
             run_suite(replace(suite, labels=name), tmp_path / "out", data=tmp_path, quiet=True)
 

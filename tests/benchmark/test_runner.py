@@ -490,7 +490,7 @@ WRONG = [
     ({"data": {"reader": "imagenet", "folder": "val", "per_class": "5"}}, "imagenet: per_class='5' is not of type int"),
     ({"samples": 0}, "samples = 0: a whole number, 1 or more"),
     ({"shard": "many"}, "shard = 'many': a whole number"),
-    ({"labels": ["cat"]}, "labels is a table"),
+    ({"labels": ["cat"]}, "labels must be a table"),
 ]
 
 
@@ -616,7 +616,7 @@ def test_what_is_wrong_on_a_cluster_is_said_as_it_is_here(suite, tmp_path, monke
 
 def test_a_shard_that_always_kills_its_worker_ends_the_run_after_a_few_tries(on_two_workers):
     folder, printed = on_two_workers[100]
-    said = "whyformer: Shard 1 was begun 3 times, and each time its worker was lost"
+    said = "whyformer: Shard 1 was tried 3 times, and each time its worker was lost"
     assert sum(line.startswith(said) for line in printed.splitlines()) == 1, printed
     assert (folder / "mark").read_text() == "xxx"
     assert {path.stem for path in (folder / "ray" / "rows").iterdir()} == {"00000", "00002"}
@@ -706,9 +706,7 @@ def test_a_run_does_not_go_on_with_another_model_or_other_data(
         settings = json.loads((model / "preprocessor_config.json").read_text())
         (model / "preprocessor_config.json").write_text(json.dumps(settings | {"image_mean": [0.1, 0.2, 0.3]}))
     owner = "'oxford_pets'" if change == "data" else "'model'"
-    said = (
-        rf"out' holds results from before the {change} of {owner} changed \(it was begun \d{{4}}-\d\d-\d\d \d\d:\d\d\)"
-    )
+    said = rf"out' holds results from before the {change} of {owner} changed \(started \d{{4}}-\d\d-\d\d \d\d:\d\d\)"
     with pytest.raises(WhyformerError, match=f"{said}: choose another folder.$"):
         run_suite(make_suite(document), out, data=tmp_path, quiet=True)
     assert bytes_of(out) == before
@@ -721,14 +719,14 @@ def test_a_run_of_a_version_without_digests_is_read_but_not_gone_on_with(suite, 
     make_old(out)
     old = json.loads((out / "suite.json").read_text())
     (out / "suite.json").write_text(json.dumps({key: value for key, value in old.items() if key != "digests"}))
-    assert "is not checked" in report(out).read_text()
+    assert "changes cannot be detected" in report(out).read_text()
     before = bytes_of(out)
     assert run_suite(suite, out, quiet=True) == out  # there is nothing left to do
     assert bytes_of(out) == before
-    assert "is not checked" not in report(out).read_text(), "from now on it is"
+    assert "changes cannot be detected" not in report(out).read_text(), "from now on it is"
     (out / "manifest.sha256").unlink()
     (out / "rows" / "00001.parquet").unlink()
-    with pytest.raises(WhyformerError, match="did not note all that it was begun with: choose another folder"):
+    with pytest.raises(WhyformerError, match="did not record all of its inputs: choose another folder"):
         run_suite(suite, out, quiet=True)
 
 

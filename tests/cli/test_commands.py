@@ -42,7 +42,7 @@ def test_noise_on_the_input_is_an_option_of_methods_that_read_gradients(bert):
     expected = f"{explain(text, load(bert), method='generic_attention', noise=0.2, noise_samples=2)}\n"
     assert run("explain", text, "--model", bert, "--method", "generic_attention", *noise) == expected
     assert expected != f"{explain(text, load(bert), method='generic_attention')}\n"
-    assert "have noise and noise_samples as well" in run("methods")
+    assert "also have noise and noise_samples" in run("methods")
 
 
 def test_a_text_longer_than_any_file_name_is_a_text(bert):
@@ -107,7 +107,7 @@ def test_a_number_asked_of_a_model_that_writes_is_a_token_and_said_to_be_one(tmp
     result = CliRunner().invoke(app, [*arguments, "--json"])
     expected = explain("The film was", "mini-gpt", 500, "raw_attention")
     assert json.loads(result.stdout)["target"] == expected.target
-    assert result.stderr == f"500 is taken as the id of a token: {expected.target!r}.\n"
+    assert result.stderr == f"500 is read as the id of a token: {expected.target!r}.\n"
     methods = ["--method", "raw_attention", "--method", "rollout"]
     out = ["--model", "mini-gpt", "--target", "500", "--out", str(tmp_path / "c.html")]
     assert CliRunner().invoke(app, ["compare", "The film was", *methods, *out]).stderr == result.stderr
@@ -116,7 +116,7 @@ def test_a_number_asked_of_a_model_that_writes_is_a_token_and_said_to_be_one(tmp
 def test_help_says_what_each_kind_of_model_takes():
     for command in ("explain", "compare"):
         words = " ".join(run(command, "--help").replace("│", " ").split())
-        for said in (".npz file of a picture's regions", "the label it found", "several --text one", "a token's id"):
+        for said in (".npz file of a picture's regions", "a detected label", "several --text one", "a token's id"):
             assert said in words
 
 
@@ -315,7 +315,7 @@ def test_bundled_models_are_listed_from_their_cards(vit, bert, tmp_path, monkeyp
     assert " ".join(run("models").split()).endswith(
         f"mini-vit labels a picture · ViTForImageClassification, {size:.1f} MB Tells [four] animals apart. "
         "labels cat, dog, bird, fish "
-        "`whyformer models --json` has what each was trained on, what was measured, and its licence."
+        "`whyformer models --json` also lists training data, measurements and licences."
     )
 
 
@@ -396,8 +396,8 @@ def test_an_advice_is_printed_saved_and_given_as_json(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["mini-bert"], "No data: --data names a folder of pictures or a table of texts"),
-        (["mini-bert", "--reader", "scenes", "--data", "."], "scenes reads no file: leave --data out."),
+        (["mini-bert"], "No data: give --data, a folder of pictures or a table of texts"),
+        (["mini-bert", "--reader", "scenes", "--data", "."], "scenes does not read files: leave --data out."),
         (["mini-bert", "--data", ".", "--label", "x"], "--label 'x': write NAME=VALUE."),
         (["mini-bert", "--data", ".", "--out", "x.pdf"], "--out 'x.pdf': no format for '.pdf'. Known: .html, .json."),
         (["mini-bert", "--reader", "sceens"], "No reader named 'sceens'. Did you mean 'scenes'"),

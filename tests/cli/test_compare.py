@@ -57,7 +57,7 @@ def test_what_no_method_takes_is_refused(bert):
     assert refusal(*command, "--backward", "libra").startswith("rollout reads no gradient: backward='libra'")
     assert "backward='nope'. Choose from: gradient, libra, attn_lrp." in refusal(*command, "--backward", "nope")
     line = refusal("compare", "the film", "--model", bert, "--method", "default", "--backward", "gradient")
-    assert line == "--backward 'gradient' changes nothing: the default stays as it is."
+    assert line == "--backward 'gradient' has no effect: the default keeps its own rules."
 
 
 def test_with_json_everything_else_goes_to_stderr(levit, photo, tmp_path):
@@ -72,6 +72,6 @@ def test_with_json_everything_else_goes_to_stderr(levit, photo, tmp_path):
 def test_the_page_says_what_its_columns_are(bert, tmp_path):
     command = ["compare", "the film", "--model", bert, "--quiet", "--out", tmp_path / "c.html", "--method", "default"]
     run(*command, "--method", "random")
-    assert "The column default is what you get without naming a method" in (tmp_path / "c.html").read_text()
+    assert "The column default is the default method" in (tmp_path / "c.html").read_text()
     run(*command)
     assert "random is noise" not in (tmp_path / "c.html").read_text()

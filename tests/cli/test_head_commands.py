@@ -119,7 +119,12 @@ REFUSALS = {
     "bert-span reads two texts: add the passage that has the answer by --pair.": ("bert span", "when?"),
     "bert-next reads two texts: add the text that may follow by --pair.": ("bert next", "it is"),
     "bert-choice chooses among texts: add each choice by --text, such as --text blue.": ("bert choice", "it is"),
-    "--text goes with a picture, and bert-value takes no such pair: leave it out.": ("bert value", "a", "--text", "b"),
+    "--text needs a model that reads pictures with text, and bert-value does not: leave it out.": (
+        "bert value",
+        "a",
+        "--text",
+        "b",
+    ),
     "--template is for candidate labels: give them by --text to a model of inference.": (
         *("bert value", "it is", "--template", "{}"),
     ),

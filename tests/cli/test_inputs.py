@@ -55,7 +55,7 @@ def test_a_folder_is_its_texts_where_the_model_reads(bert, folder, tmp_path, mon
 def test_a_folder_with_too_many_files_is_refused(vit, folder, monkeypatch):
     monkeypatch.setattr(input_sources, "MOST_FOLDER_FILES", 2)
     line = refusal("explain", folder, "--model", vit)
-    assert line.startswith(f"The folder '{folder}' has 3 pictures, more than the 2 explained at once")
+    assert line.startswith(f"The folder '{folder}' has 3 pictures, more than the limit of 2")
     assert line.endswith(f"name some of them, such as {folder / 'a*'}.")
 
 
@@ -89,9 +89,9 @@ def test_formats_that_fit_no_output_are_refused(vit, photo, tmp_path):
     line = refusal("explain", photo, photo, "--model", vit, "--out", tmp_path / "all.json")
     assert line.endswith(f"For a folder: --out '{tmp_path / 'all'}' --format json.")
     line = refusal("explain", photo, "--model", vit, "--out", tmp_path / "a.html", "--format", "png")
-    assert "is one file, and --format png that of the files in a folder: leave one out." in line
+    assert "is one file, but --format png applies to files in a folder: leave one out." in line
     line = refusal("explain", photo, "--model", vit, "--format", "png")
-    assert line == "--format png is that of the files in a folder: name the folder with --out."
+    assert line == "--format png applies to the files in a folder: name the folder with --out."
 
 
 def test_a_report_of_several_is_titled_by_what_it_shows(vit, folder, tmp_path):
@@ -141,11 +141,11 @@ def test_regions_come_from_standard_input(tmp_path):
     [
         ("mini-vlm", "its question by --text, such as --text 'what colour is it?'"),
         ("mini-lxmert", "its question by --text, such as --text 'what colour is it?'"),
-        ("mini-clip", "the text it is compared with by --text, such as --text 'a photo of a cat'"),
+        ("mini-clip", "the text to compare it with by --text, such as --text 'a photo of a cat'"),
     ],
 )
 def test_a_picture_without_its_text_is_told_what_that_is(photo, model, missing):
-    assert refusal("explain", photo, "--model", model) == f"{model} sees and reads: add {missing}."
+    assert refusal("explain", photo, "--model", model) == f"{model} reads pictures with text: add {missing}."
 
 
 def test_a_text_goes_on_from_standard_input():
@@ -167,7 +167,7 @@ def test_standard_input_of_the_wrong_kind_is_refused(vit, bert, photo):
 def test_standard_input_is_bounded(bert, monkeypatch):
     monkeypatch.setattr(cli_inputs, "MOST_PIPED_BYTES", 1 << 20)
     line = refusal("explain", "-", "--model", bert, input="a" * (1 << 20) + "b")
-    assert line == "Standard input has more than 1 MiB: save it to a file and name that."
+    assert line == "Standard input has more than 1 MiB: save it to a file and give that."
 
 
 @POSIX

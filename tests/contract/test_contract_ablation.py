@@ -62,7 +62,7 @@ def test_occlusion_and_regression_work_on_every_family(family):
 def test_after_an_early_stop_the_remarks_say_how_much_was_asked():
     model, inputs = model_of("bert"), inputs_of("bert")
     early = attribute(model, inputs, 1, "lime", forwards=640, stable=0.1)
-    assert early.remarks == ("It stopped by itself after 64 of at most 640 subsets.",)
+    assert early.remarks == ("It stopped early after 64 of at most 640 subsets.",)
     assert attribute(model, inputs, 1, "lime", forwards=24).remarks == ()
 
 
@@ -174,9 +174,9 @@ def test_special_tokens_are_never_removed():
         ("bert", {"units": "word"}, "units='word' needs the tokenizer"),
         ("bert", {"units": "sentence"}, "units='sentence'. Choose from: token, word, superpixel"),
         ("bert", {"erasure": "mask"}, "erasure='mask' needs the tokenizer"),
-        ("bert", {"units": {"text": torch.zeros(3, 2)}}, r"units of the text have shape \(3, 2\): a number for each"),
+        ("bert", {"units": {"text": torch.zeros(3, 2)}}, r"units of the text have shape \(3, 2\), not"),
         ("vit", {"fill": "black"}, "fill='black' needs the image processor"),
-        ("vit", {"fill": "road"}, "fill='road' fills whole pixels, and this method dims them"),
+        ("vit", {"fill": "road"}, "fill='road' imputes whole pixels, but this method dims them"),
     ],
 )
 def test_what_cannot_be_removed_so_is_refused_in_one_line(family, options, message):
@@ -238,16 +238,16 @@ def test_quarters_of_a_scene_and_the_words_asked_about_it_are_removed_one_by_one
 @pytest.mark.parametrize("name", ["LLaVA-NeXT", "Qwen2-VL", "Idefics 3"])
 def test_tiles_and_packed_patches_are_refused_with_what_works(name):
     vlm = TINY_VLMS[name]
-    with pytest.raises(UnsupportedModel, match="parts are removed of one picture that is seen as a whole"):
+    with pytest.raises(UnsupportedModel, match="parts can only be removed from a single whole picture"):
         attribute(vlm.build(), vlm.inputs(), 17, "occlusion")
     several = TINY_VLMS["LLaVA"]
-    with pytest.raises(UnsupportedModel, match="or several to a prompt"):
+    with pytest.raises(UnsupportedModel, match="or several per prompt"):
         attribute(several.build(), several.inputs((2,), (5,)), 17, "occlusion")
 
 
 def test_sounds_are_refused_with_what_works():
     model = WAVE_FAMILIES["wav2vec2"]()
-    with pytest.raises(UnsupportedModel, match="words, patches or regions can"):
+    with pytest.raises(UnsupportedModel, match="words, patches or regions"):
         attribute(model, {"input_values": torch.randn(1, 4000)}, 0, "occlusion")
 
 

@@ -19,8 +19,8 @@ from whyformer.methods.states import OF_WORDS
 
 MODELS = DECODERS | {"Mamba": OTHERS["Mamba"]}
 HYBRID = (
-    "Qwen3NextForCausalLM has 2 layers but only 1 attention operations were seen: the others have no attention map "
-    f"(linear attention, state spaces), or run in kernels that cannot be recorded. {READ_INPUTS}"
+    "Qwen3NextForCausalLM has 2 layers but only 1 attention operations were recorded: the others have no attention map "
+    f"(linear attention, state spaces), or run in kernels that hide it. {READ_INPUTS}"
 )
 NO_ATTENTION = (
     f"MambaForCausalLM ran no attention operation that can be recorded: it has none, or hides it. {READ_INPUTS}"

@@ -27,9 +27,9 @@ REPLACED = {
 }
 HIDES_STATES = {
     "MobileBERT": "bi_token: W_v of block 0 reads no residual state of 16 channels.",
-    "ConvBERT": "bi_token needs the residual state and W_o of block 0 (path unknown): what attention gives there was "
-    "not seen to be added to a state of its tokens, and W_o is no linear layer that is seen (an adapter can be "
-    "merged). bi_head does without.",
+    "ConvBERT": "bi_token needs the residual state and W_o of block 0 (path unknown): its attention output "
+    "is not added to a state of its tokens, and W_o is not a linear layer that can be read (an adapter can be "
+    "merged). bi_head works without.",
 }
 CASES = [
     (name, method)
@@ -77,7 +77,7 @@ def test_a_batch_is_explained_like_its_texts_one_by_one(name, method):
 @pytest.mark.parametrize("method", OF_MAPS)
 @pytest.mark.parametrize("name", IN_WINDOWS)
 def test_attention_in_windows_has_no_map_to_follow(name, method):
-    reason = f"attends in blocks or windows ({IN_WINDOWS[name]}), whose maps are no map of its tokens. {READ_INPUTS}"
+    reason = f"attends in blocks or windows ({IN_WINDOWS[name]}), which have no map over its tokens. {READ_INPUTS}"
     with pytest.raises(UnsupportedModel, match=re.escape(reason)):
         scores_of(name, text_inputs(), method)
 

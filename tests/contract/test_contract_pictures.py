@@ -173,5 +173,5 @@ def test_patches_and_words_of_a_prompt_with_one_picture_are_removed_as_by_hand(n
 )
 def test_of_tiles_and_of_several_pictures_nothing_can_be_removed(name, pictures):
     inputs = in_double(TINY_VLMS[name].inputs(pictures, (6, 3)))
-    with pytest.raises(UnsupportedModel, match="parts are removed of one picture that is seen as a whole"):
+    with pytest.raises(UnsupportedModel, match="parts can only be removed from a single whole picture"):
         attribute(model_of(name), inputs, 3, "occlusion")

@@ -86,7 +86,5 @@ def test_some_kinds_alone_can_be_asked_for():
 
 def test_other_models_are_told_what_written_words_are_for(words):
     for name in ("mini-vit", "mini-llm", "mini-clip"):
-        with pytest.raises(
-            WhyformerError, match=rf"^Written words are for .* write in a chat, which {name} does not\.$"
-        ):
+        with pytest.raises(WhyformerError, match=rf"^Written words are for chat models .*, and {name} is not one\.$"):
             make_sample(words[0], load(name), {})

@@ -84,7 +84,7 @@ def test_a_damaged_table_is_refused_by_report_and_done_again_by_evaluate(finishe
         return  # the tables of a shard are looked at alike
     again = run_again(place)
     assert again.exit_code == 0
-    assert f"{name} {fault}: shard 1 is done again." in again.stderr
+    assert f"{name} {fault}: shard 1 is measured again." in again.stderr
     assert tables(place) == tables(finished)
     assert (place / "out/manifest.sha256").read_bytes() == (finished / "out/manifest.sha256").read_bytes()
     report(place / "out")
@@ -124,7 +124,7 @@ def test_a_manifest_that_is_missing_or_damaged_is_made_anew_with_all_shards(fini
     with pytest.raises(WhyformerError, match=r"out' is damaged: manifest.sha256 (is missing|cannot be read)\."):
         report(place / "out")
     again = run_again(place)
-    assert "manifest.sha256 is missing or damaged: all shards are done again." in again.stderr
+    assert "manifest.sha256 is missing or damaged: all shards are measured again." in again.stderr
     assert tables(place) == tables(finished)
     assert manifest.read_bytes() == (finished / "out/manifest.sha256").read_bytes()
 
@@ -147,7 +147,7 @@ def test_a_suite_file_edited_after_the_run_is_refused_by_report(place):
 @pytest.mark.parametrize("how", ["truncated", "emptied"])
 def test_a_damaged_table_of_an_old_version_is_named(place, how):
     make_old(place / "out")
-    assert "without digests: whether they changed is not checked" in report(place / "out").read_text()
+    assert "without digests, so changes cannot be detected" in report(place / "out").read_text()
     DAMAGE[how](place / "out/rows/00001.parquet")
     for result in (CliRunner().invoke(app, ["report", str(place / "out")]), run_again(place)):
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
@@ -187,7 +187,7 @@ def test_a_run_does_not_go_on_with_another_plugin(place):
     os.utime(plugin, ns=(times.st_atime_ns, times.st_mtime_ns))
     refused = run_again(place, "--plugin", plugin)
     assert refused.exit_code == 2
-    assert "out' holds results from before the code of its plugins changed (it was begun " in refused.stderr
+    assert "out' holds results from before the code of its plugins changed (started " in refused.stderr
     assert refused.stderr.endswith("): choose another folder.\n")
     assert tables(place) == before
     plugin.write_text(PLUGIN.format(block=0, sign="+"))
@@ -224,7 +224,7 @@ def test_a_run_does_not_go_on_with_data_changed_at_equal_size_and_time(place):
     swap_two_labels(place / "films.csv")
     refused = run_again(place)
     assert refused.exit_code == 2
-    assert "from before the data of 'table' changed (it was begun " in refused.stderr
+    assert "from before the data of 'table' changed (started " in refused.stderr
 
 
 def test_above_the_stated_size_data_is_told_by_sizes_and_times_and_the_run_says_so(place, monkeypatch):
@@ -232,7 +232,7 @@ def test_above_the_stated_size_data_is_told_by_sizes_and_times_and_the_run_says_
     shutil.rmtree(place / "out")
     first = run_again(place)
     assert "table: 5 examples read, 5 used." in first.stderr
-    assert "a change of it is told by the sizes and times of its files alone." in first.stderr
+    assert "changes are detected only by the sizes and times of its files." in first.stderr
     swap_two_labels(place / "films.csv")
     assert run_again(place).exit_code == 0
     os.utime(place / "films.csv", ns=(0, 0))
@@ -244,7 +244,7 @@ def test_a_run_does_not_go_on_with_another_version(place, monkeypatch):
     refused = run_again(place)
     assert refused.exit_code == 2
     assert "from before the version of whyformer (" in refused.stderr
-    assert ", now 99.0) changed (it was begun " in refused.stderr
+    assert ", now 99.0) changed (started " in refused.stderr
 
 
 def test_a_run_does_not_go_on_with_another_data_frame(bert, tmp_path):

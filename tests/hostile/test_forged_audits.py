@@ -166,7 +166,7 @@ def test_a_signed_file_is_verified_by_its_public_key(audit, keys):
     verification = whyformer.verify(audit, key=public)
     assert verification.agrees
     assert (verification.checks[0].name, verification.not_checked) == ("signature", ())
-    assert whyformer.verify(audit).not_checked == ("created", "computation", "signature, for want of a key")
+    assert whyformer.verify(audit).not_checked == ("created", "computation", "signature, without a key")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_keys_are_private_and_never_overwritten(keys):
     private, public = keys
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
     assert b"PRIVATE" not in public.read_bytes()
-    with pytest.raises(WhyformerError, match="exists, and keys are not overwritten"):
+    with pytest.raises(WhyformerError, match="exists, and keys are never overwritten"):
         whyformer.make_keys(private)
 
 

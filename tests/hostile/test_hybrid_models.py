@@ -28,12 +28,12 @@ def hybrid(kind):
 def test_whatever_follows_attention_is_refused_where_tokens_are_mixed_elsewhere_too(kind):
     model = hybrid(kind)
     for method in set(trace_methods()) - BY_INPUTS:
-        with pytest.raises(UnsupportedModel, match="input_x_gradient, integrated_gradients and lrp read inputs alone"):
+        with pytest.raises(UnsupportedModel, match="input_x_gradient, integrated_gradients and lrp work without maps"):
             attribute(model, WORDS, 1, method)
 
 
 def test_a_branch_beside_attention_is_named():
-    message = r"mixes its tokens in FalconH1Mixer as well .*: its maps are half of what a token reads\."
+    message = r"also mixes its tokens in FalconH1Mixer .*: its attention maps show only part of what a token reads\."
     with pytest.raises(UnsupportedModel, match=message):
         attribute(hybrid("side by side"), WORDS, 1, "rollout")
 

@@ -78,10 +78,10 @@ def test_the_line_says_whose_total_it_was():
     everybody = gated(limits=Limits(visitor_bytes=9 << 20, server_bytes=1 << 20))
     content = b"x" * (2 << 20)
     assert own.post(UPLOAD, headers=LOCAL, content=content).json()["detail"] == (
-        "You sent more than the 1 MB that one visitor may send in 15 minutes: try again later, or send smaller files."
+        "You uploaded more than 1 MB, the limit per visitor in 15 minutes: try again later, or upload smaller files."
     )
     assert everybody.post(UPLOAD, headers=LOCAL, content=content).json()["detail"] == (
-        "Visitors sent more than this page can keep for 15 minutes: try again later."
+        "Visitors uploaded more than this page can keep for 15 minutes: try again later."
     )
 
 

@@ -253,12 +253,12 @@ def test_the_lines_of_a_file_are_texts_where_that_is_asked_for(bert, tmp_path):
 def test_a_file_that_may_hold_a_text_in_each_line_is_said_to_be_read_as_one(bert, tmp_path):
     path = write(tmp_path / "films.txt", "a great film\na bad film\na film\n")
     result = invoke("explain", path, "--model", bert, "--json")
-    assert result.stderr == f"{path} is read as one text; with --lines each line of it is one.\n"
+    assert result.stderr == f"{path} is read as one text; use --lines for one text per line.\n"
 
 
 def test_what_cannot_be_taken_row_by_row_is_said(vit, bert, tmp_path, monkeypatch):
     path = write_table(tmp_path / "films.csv")
-    assert "reads no texts alone: choose a text model" in refusal("explain", path, "--model", vit)
+    assert "does not read texts only: choose a text model" in refusal("explain", path, "--model", vit)
     assert "leave --lines out" in refusal("explain", path, "--model", bert, "--lines")
     assert "is not a file: leave it out" in refusal("explain", "a film", "--model", bert, "--lines")
     assert refusal("explain", tmp_path / "no.csv", "--model", bert) == f"No file '{tmp_path / 'no.csv'}'."
@@ -269,7 +269,7 @@ def test_what_cannot_be_taken_row_by_row_is_said(vit, bert, tmp_path, monkeypatc
     with pytest.raises(WhyformerError, match=r"^No file 'no.csv'\.$"):
         explain_batch("no.csv", load(bert))
     monkeypatch.setitem(input_sources.open_inputs.__kwdefaults__, "most", 2)
-    assert "has 3 texts, more than the 2 that are taken at once" in refusal("explain", path, "--model", bert)
+    assert "has 3 texts, more than the limit of 2" in refusal("explain", path, "--model", bert)
 
 
 def test_methods_are_compared_on_the_rows_of_a_table(bert, tmp_path, monkeypatch):
@@ -284,7 +284,7 @@ def test_methods_are_compared_on_the_rows_of_a_table(bert, tmp_path, monkeypatch
     assert invoke(*command, "--out", tmp_path / "page.html").exit_code == 0
     assert "row 2, labelled b" in (tmp_path / "page.html").read_text()
     monkeypatch.setattr(compare_command, "MOST_COMPARED", 2)
-    assert "has 3 texts, more than the 2 that are taken at once" in refusal(*command)
+    assert "has 3 texts, more than the limit of 2" in refusal(*command)
 
 
 def test_a_table_of_prompts_is_a_batch_of_responses(tmp_path):

@@ -44,7 +44,7 @@ def test_parameters_made_in_inference_mode_are_refused_where_gradients_are_read(
     for method, registered in trace_methods().items():
         options = OPTIONS.get(method, {})
         if registered.reads.has_graph or registered.reads.path:
-            with pytest.raises(WhyformerError, match=r"made under torch\.inference_mode.*copy\.deepcopy\(model\)"):
+            with pytest.raises(WhyformerError, match=r"created under torch\.inference_mode.*copy\.deepcopy\(model\)"):
                 attribute(model, text_inputs(), 1, method, **options)
         else:
             scores = attribute(model, text_inputs(), 1, method, **options)

@@ -67,5 +67,5 @@ def test_where_nothing_is_left_a_response_begins_a_text(gpt):
     assert ids_without(gpt, prompt, [(0, 4)]) == ids_without(plain, prompt, [(0, 4)]) == [tokenizer.bos_token_id]
     for name in ("bos_token", "eos_token", "pad_token"):
         setattr(tokenizer, name, None)
-    with pytest.raises(WhyformerError, match=r"nothing is left of the prompt, and the tokenizer of plain has no token"):
+    with pytest.raises(WhyformerError, match=r"the prompt is empty, and the tokenizer of plain has no token"):
         ids_without(plain, prompt, [(0, 4)])

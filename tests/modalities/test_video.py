@@ -191,7 +191,7 @@ def test_a_file_that_is_no_video_is_refused(tmp_path):
 
 
 def test_parts_of_a_video_are_not_removed():
-    with pytest.raises(UnsupportedModel, match="parts are removed from single pictures only"):
+    with pytest.raises(UnsupportedModel, match="parts can only be removed from single pictures"):
         explain(clip(), loaded("videomae"), 1, "kernel_shap")
 
 

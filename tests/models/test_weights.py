@@ -149,7 +149,7 @@ def test_without_its_adapter_a_layer_would_give_other_scores():
 def test_an_adapter_that_is_no_sum_is_refused_with_the_reason():
     settings = peft.LoraConfig(target_modules=["value"], r=4, use_dora=True)
     model = peft.get_peft_model(tiny("bert"), settings).eval()
-    with pytest.raises(WhyformerError, match=r"bi_token needs W_v of block \d .*: W_v is no linear layer that"):
+    with pytest.raises(WhyformerError, match=r"bi_token needs W_v of block \d .*: W_v is not a linear layer that"):
         attribute(model, text_inputs(), 1, "bi_token")
 
 
@@ -279,7 +279,7 @@ def test_a_layer_that_does_not_say_its_weight_is_named_as_the_reason(monkeypatch
     model, _ = opaque("bert")
     monkeypatch.delattr(OpaqueLinear, "dequantize")
     assert opaque_layers(model) == []
-    reason = "BertForSequenceClassification multiplies in OpaqueLinear layers, whose kernel has no gradient"
+    reason = "BertForSequenceClassification has OpaqueLinear layers, and their kernel has no gradient"
     with pytest.raises(UnsupportedModel, match=reason):
         attribute(model, text_inputs(), 1, method)
     assert torch.isfinite(attribute(model, text_inputs(), 1, "rollout")["text"]).all()

@@ -203,6 +203,6 @@ def test_a_bridge_is_only_where_there_are_pictures():
     with pytest.raises(WhyformerError, match="grad_cam has no option 'bridge'"):
         attribute(model, inputs, 3, "grad_cam", bridge="stop")
     words = {"input_ids": torch.tensor([[1, 12, 13]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
-    with pytest.raises(WhyformerError, match="bridge='stop' is for a model with pictures among its words"):
+    with pytest.raises(WhyformerError, match="bridge='stop' needs a model that reads pictures among its words"):
         attribute(model, words, 3, "rollout", bridge="stop")
     assert attribute(model, words, 3, "rollout").keys() == {"text"}

@@ -275,9 +275,9 @@ def test_a_part_far_smaller_than_the_whole_keeps_its_digits():
 
 def test_a_model_whose_values_do_not_go_straight_to_the_stream_is_refused():
     reasons = (
-        r"flow_routes needs the residual state and W_o of block 1 \(path unknown\): what attention gives there was "
-        r"not seen to be added to a state of its tokens, and W_o is no linear layer that is seen \(an adapter can be "
-        r"merged\)\. rollout does without\."
+        r"flow_routes needs the residual state and W_o of block 1 \(path unknown\): its attention output "
+        r"is not added to a state of its tokens, and W_o is not a linear layer that can be read \(an adapter can be "
+        r"merged\)\. rollout works without\."
     )
     with pytest.raises(UnsupportedModel, match=reasons):
         attribute(OTHERS["ConvBERT"](), text_inputs(), 1, "flow_routes")

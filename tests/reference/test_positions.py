@@ -182,9 +182,9 @@ def test_hooks_are_gone_also_where_the_model_fails(llama):
 @pytest.mark.parametrize(
     ("family", "target", "reason"),
     [
-        ("t5", 1, "words whose positions are a table .* T5ForConditionalGeneration shows none"),
-        ("detr", 1, "words: the scores of a picture are its pixels', and positions are its patches'"),
-        ("clip", "predicted", "words: the scores of a picture are its pixels', and positions are its patches'"),
+        ("t5", 1, "words with an embedding table of positions .* T5ForConditionalGeneration has neither"),
+        ("detr", 1, "words: a picture is scored by pixel, but positions belong to patches"),
+        ("clip", "predicted", "words: a picture is scored by pixel, but positions belong to patches"),
     ],
 )
 def test_positions_that_are_of_no_token_are_refused(family, target, reason):

@@ -197,15 +197,13 @@ def test_a_model_that_is_no_stack_of_blocks_does_not_pass_over_the_switch(name, 
         "T5": (STREAM_FAMILIES["t5"][0], STREAM_FAMILIES["t5"][1]()),
     }[name]
     model = make()
-    reason = (
-        f"{type(model).__name__} is not one stack of blocks that hand on a state: checkpoint=True cannot go block by"
-    )
+    reason = f"{type(model).__name__} is not a single stack of blocks, so that checkpoint=True cannot run block by"
     with pytest.raises(UnsupportedModel, match=reason):
         attribute(model, inputs, 1, method, checkpoint=True)
 
 
 def test_a_method_that_goes_back_as_a_whole_says_so():
-    remark = "checkpoint=True changes nothing: {} does not go back block by block."
+    remark = "checkpoint=True has no effect: {} has no backward pass by blocks."
     for method in ("rollout", "partial_lrp", "bi_token"):
         attribution = attribute(FAMILIES["bert"](), inputs_of("bert"), 1, method, checkpoint=True)
         assert attribution.remarks == (remark.format(method),)
@@ -319,7 +317,7 @@ def test_what_passed_without_a_rule_is_said_once_the_blocks_have_been_gone_throu
         for checkpoint in (False, True)
     )
     assert whole.remarks == by_blocks.remarks
-    assert by_blocks.remarks[0].startswith("Passed as a gradient, for want of a rule: gelu in bert.encoder.layer.0")
+    assert by_blocks.remarks[0].startswith("Backpropagated by gradient, without a rule: gelu in bert.encoder.layer.0")
     with pytest.raises(NoRule, match=r"Relevance reached gelu in bert\.encoder\.layer"):
         attribute(model, inputs, 1, "transformer_attribution", checkpoint=True)
 
@@ -344,7 +342,7 @@ def test_blocks_with_something_between_them_go_back_as_a_whole(monkeypatch):
     expected = attribute(model, inputs, 1, "generic_attention", checkpoint=False)["text"]
     monkeypatch.setattr(plan, "KEPT", 0)  # from now on every map is too large
     torch.testing.assert_close(attribute(model, inputs, 1, "generic_attention")["text"], expected)
-    with pytest.raises(UnsupportedModel, match="do not hand on one state: it cannot go block by block"):
+    with pytest.raises(UnsupportedModel, match="pass more than one state: it cannot be explained block by block"):
         attribute(model, inputs, 1, "generic_attention", checkpoint=True)
 
 
@@ -354,7 +352,9 @@ def test_a_model_whose_attention_is_not_in_what_looks_like_its_blocks_goes_back_
     expected = attribute(model, inputs, 1, method, checkpoint=False)
     monkeypatch.setattr(plan, "KEPT", -1)  # from now on every map is too large
     torch.testing.assert_close(dict(attribute(model, inputs, 1, method)), dict(expected))
-    with pytest.raises(UnsupportedModel, match="has attention outside its blocks: it cannot go block by block"):
+    with pytest.raises(
+        UnsupportedModel, match="has attention outside its blocks: it cannot be explained block by block"
+    ):
         attribute(model, inputs, 1, method, checkpoint=True)
 
 
@@ -369,6 +369,6 @@ def test_a_graph_whose_maps_are_more_than_is_free_is_gone_through_block_by_block
 
 @pytest.mark.parametrize("value", ["yes", 1, 0.0, "False"])
 def test_a_switch_that_is_neither_on_nor_off_is_refused(value):
-    reason = f"checkpoint={value!r}: True, False, or None, which leaves it to the size of the maps."
+    reason = f"checkpoint={value!r}: use True, False, or None to decide by the size of the maps."
     with pytest.raises(WhyformerError, match=re.escape(reason)):
         attribute(FAMILIES["bert"](), inputs_of("bert"), 1, "generic_attention", checkpoint=value)

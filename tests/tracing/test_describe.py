@@ -23,7 +23,7 @@ def test_every_block_says_what_was_seen_of_it(family):
     for block, record in zip(blocks, found.records, strict=True):
         assert block.startswith(f"{record.block}: ")
         assert record.path in block
-        assert f"map        {tuple(record.source.shape)} made of queries and keys" in block
+        assert f"map        {tuple(record.source.shape)} computed from queries and keys" in block
         assert f"W_o        {tuple(record.output_weight.shape)}" in block
         assert "its output is added to the residual state" in block
         assert "the values are projected from it" in block
@@ -33,7 +33,7 @@ def test_maps_that_come_block_by_block_say_so():
     model, inputs = FAMILIES["bert"](), inputs_of("bert")
     described = trace(model, inputs, 1, checkpoint=True).describe()
     assert "graph       block by block" in described
-    assert described.count("made when the backward pass has come to its block") == 2 * 3
+    assert described.count("computed when the backward pass reaches its block") == 2 * 3
 
 
 class Odd(nn.Module):

@@ -97,7 +97,7 @@ def test_a_call_whose_arguments_changed_since_makes_no_map():
     attention = call()
     attention.key.mul_(2)
     for make in (attention, lambda: attention.gradient(attention.value)):
-        with pytest.raises(UnsupportedModel, match="changes in place what its attention has read"):
+        with pytest.raises(UnsupportedModel, match="changes the inputs of its attention in place"):
             make()
 
 

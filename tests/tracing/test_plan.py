@@ -78,9 +78,9 @@ def test_the_memory_that_is_free_decides_whether_a_pass_goes_block_by_block(monk
 
 
 def test_what_cannot_go_block_by_block_is_refused():
-    with pytest.raises(UnsupportedModel, match="is not one stack of blocks that hand on a state"):
+    with pytest.raises(UnsupportedModel, match="is not a single stack of blocks"):
         plan_of("generic_attention", "clip", checkpoint=True)
-    with pytest.raises(WhyformerError, match="checkpoint=1: True, False, or None"):
+    with pytest.raises(WhyformerError, match="checkpoint=1: use True, False, or None"):
         plan_of("generic_attention", checkpoint=1)
 
 

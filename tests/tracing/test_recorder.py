@@ -132,7 +132,7 @@ def test_the_taken_apart_multi_head_attention_equals_pytorchs(
 
 def test_multi_head_attention_with_added_keys_is_refused():
     module = nn.MultiheadAttention(8, 2, add_bias_kv=True).eval()
-    with pytest.raises(UnsupportedModel, match="bias_k, bias_v adds keys that are no input token"):
+    with pytest.raises(UnsupportedModel, match="bias_k, bias_v adds keys that are not input tokens"):
         Watcher(1).run(module, *[torch.randn(4, 1, 8)] * 3)
 
 
@@ -300,7 +300,7 @@ def test_a_model_without_attention_is_refused():
 def test_kernels_that_hide_their_maps_are_refused():
     model = FAMILIES["vit"]()
     model.config._attn_implementation_internal = "flash_attention_2"
-    with pytest.raises(UnsupportedModel, match=r"flash_attention_2 attention cannot be seen.*'sdpa'"):
+    with pytest.raises(UnsupportedModel, match=r"flash_attention_2 attention cannot be recorded.*'sdpa'"):
         attribute(model, image_inputs(), 0, "rollout")
 
 
@@ -444,7 +444,7 @@ def swin() -> nn.Module:
 @pytest.mark.parametrize("method", ["rollout", "generic_attention", "bi_head", "bi_token"])
 def test_tokens_that_do_not_keep_their_places_need_a_row(monkeypatch, method):
     monkeypatch.delitem(ROWS, "swin")
-    with pytest.raises(UnsupportedModel, match=r"SwinForImageClassification.*grad_cam and raw_attention"):
+    with pytest.raises(UnsupportedModel, match=r"SwinForImageClassification.*grad_cam or raw_attention"):
         attribute(swin(), image_inputs(), 0, method)
 
 

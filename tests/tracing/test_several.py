@@ -32,11 +32,11 @@ def test_several_scores_of_an_example_are_each_explained_as_if_alone(model, meth
     ("method", "options"), [("lrp", {}), ("bi_token", {}), ("generic_attention", {"backward": "libra"})]
 )
 def test_rules_that_are_not_vectorised_take_one_score_per_example(model, method, options):
-    with pytest.raises(WhyformerError, match="The target gave 3 scores for 1 examples: one each"):
+    with pytest.raises(WhyformerError, match="The target returned 3 scores for 1 examples: return one per example"):
         attribute(model, INPUTS, three, method, **options)
 
 
 def test_several_scores_of_several_examples_are_refused(model):
     inputs = {"input_ids": INPUTS["input_ids"].repeat(2, 1)}
-    with pytest.raises(WhyformerError, match="The target gave 3 scores for 2 examples: one each"):
+    with pytest.raises(WhyformerError, match="The target returned 3 scores for 2 examples: return one per example"):
         attribute(model, inputs, three, "generic_attention")

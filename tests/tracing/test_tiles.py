@@ -111,7 +111,7 @@ def test_relevance_goes_through_tiles_as_through_kept_maps(by_rules, family, fol
 def test_a_rule_set_without_a_rule_for_attention_as_a_whole_is_refused_for_large_maps(method, folded, monkeypatch):
     monkeypatch.setitem(RULES, "dtd", {kind: rule for kind, rule in RULES["dtd"].items() if kind != "attention"})
     folded()
-    reason = "attention whose map is too large to be kept, for which this rule set has no rule: give it one of"
+    reason = "attention whose map is too large to keep, and this rule set has no rule for it: add one of"
     with pytest.raises(NoRule, match=reason):
         attribute(FAMILIES["bert"](), inputs_of("bert"), 1, method, rules="dtd")
 
@@ -124,5 +124,5 @@ def test_an_attention_rule_that_says_nothing_of_maps_is_refused_for_their_releva
     monkeypatch.setitem(RULES, "dtd", {**others, **own})
     folded()
     known = f"attention_shares, attention_balanced, attention_epsilon; this rule set has {name}."
-    with pytest.raises(UnsupportedModel, match=re.escape(f"have a relevance by the attention rules {known}")):
+    with pytest.raises(UnsupportedModel, match=re.escape(f"need one of the attention rules {known}")):
         attribute(FAMILIES["bert"](), inputs_of("bert"), 1, "partial_lrp", rules="dtd")

@@ -67,7 +67,7 @@ def test_a_model_that_pools_its_words_has_no_map_of_them(method):
 
 def test_a_hybrid_is_not_said_to_have_no_attention():
     model = DECODERS["Jamba"]()
-    with pytest.raises(UnsupportedModel, match="2 layers but only 1 attention operations were seen"):
+    with pytest.raises(UnsupportedModel, match="2 layers but only 1 attention operations were recorded"):
         attribute(model, inputs_of("Jamba", model), 1, "raw_attention")
 
 
@@ -83,7 +83,7 @@ def test_pixels_of_a_model_without_attention_add_up_to_its_score():
 @pytest.mark.parametrize("method", ["rollout", "raw_attention", "generic_attention", "bi_token", "partial_lrp"])
 def test_a_difference_of_two_maps_is_not_followed_as_one(method):
     model = built("DiffLlamaForCausalLM", "DiffLlamaConfig", **LANGUAGE | {"num_key_value_heads": 2})
-    with pytest.raises(UnsupportedModel, match="attends by the difference of two maps, the second weighed"):
+    with pytest.raises(UnsupportedModel, match="attends by the difference of two maps, with a learned weight"):
         attribute(model, text_inputs(), 1, method)
     by_default = attribute(model, text_inputs(), 1)
     assert torch.equal(by_default["text"], attribute(model, text_inputs(), 1, "integrated_gradients")["text"])

@@ -1,1 +1,1 @@
-"""The calls that tie the package together."""
+"""The public calls."""

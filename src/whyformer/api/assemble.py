@@ -29,7 +29,7 @@ from whyformer.results.part import Part
 from whyformer.targets.scores import logits_of
 from whyformer.tracing.trace import Trace
 
-COARSE = 0.1  # of the answer's score may be missing from the scores' sum before a note says so
+COARSE = 0.1  # share of the answer's score that may be missing from the sum of scores without a note
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ExplainedAnswer:
 def answers(result: BatchScores, batch: Sequence[EncodedExample], task: Task) -> Iterator[ExplainedAnswer]:
     """One answer per encoded example of the batch."""
     trace, attribution, scores = result.trace, result.attribution, dict(result.scores)
-    if "samples" in scores and "audio" in scores:  # a sample by itself says nothing to a reader
+    if "samples" in scores and "audio" in scores:  # a single sample is not meaningful to a reader
         scores["audio"] = sum_over_frames(scores.pop("samples"), trace.question.model, scores["audio"].shape[1])
     if not task.is_read_at_words:
         scores = _without_own_entry(scores, trace)
@@ -71,7 +71,7 @@ def answers(result: BatchScores, batch: Sequence[EncodedExample], task: Task) ->
 
 
 def _without_own_entry(scores: StreamScores, trace: Trace) -> StreamScores:
-    """A single position that an example's answer is read from gets no score of its own."""
+    """Set the score of a read-out at a single position to 0."""
     blanked = dict(scores)
     for readout in trace.readouts:
         read = readout.weights != 0
@@ -82,7 +82,7 @@ def _without_own_entry(scores: StreamScores, trace: Trace) -> StreamScores:
 
 
 def _parts(encoded: EncodedExample, row: int, trace: Trace, scores: StreamScores) -> Iterator[tuple[str, Part]]:
-    """Each part of an encoded example by its name: the scores of its tokens, and where they are."""
+    """The parts of an encoded example by name: the scores and positions of their tokens."""
     pictured, question = encoded.parts.get("image_text"), trace.question
     if pictured is not None and question.bridge is not None and encoded.chunk is not None:
         yield "text", Part(encoded.chunk.layout, scores["text"][row, list(encoded.chunk.positions)].cpu().numpy())
@@ -98,7 +98,7 @@ def _parts(encoded: EncodedExample, row: int, trace: Trace, scores: StreamScores
 
 
 def picture_parts(pictured: ImagePrompt, row: int, bridge: Bridge, scores: np.ndarray) -> Iterator[tuple[str, Part]]:
-    """The pictures of a prompt with the scores of their patches, each on one grid."""
+    """The pictures of a prompt with the scores of their patches, one grid each."""
     placed = [one for one in bridge.pictures if one.example == row]
     boxes = [(number, box) for number, own in enumerate(pictured.boxes) for box in own]
     for number, picture in enumerate(pictured.pictures):
@@ -108,7 +108,7 @@ def picture_parts(pictured: ImagePrompt, row: int, bridge: Bridge, scores: np.nd
             pair for pair in zip(placed, boxes, strict=True) if pair[1][0] == number
         ):
             for view in one.seen.views:
-                a, b, c, d = view.box  # in shares of what was seen
+                a, b, c, d = view.box  # in shares of the picture as seen
                 across, down = right - left, bottom - top
                 box = (left + a * across, top + b * down, left + c * across, top + d * down)
                 values = scores[one.start + view.positions.numpy()].reshape(view.rows, view.columns)
@@ -141,14 +141,14 @@ def explanation_of(
 def _notes(
     by_chunk: Sequence[ExplainedAnswer], parts: Mapping[str, Part], method: Method, loaded_model: LoadedModel
 ) -> Iterator[str]:
-    if len(by_chunk) > 1 and loaded_model.task.answer != "embedding":  # whose two texts are read one by one
+    if len(by_chunk) > 1 and loaded_model.task.answer != "embedding":  # its two texts are read separately
         yield (
-            f"The text is longer than the model's limit: explained in {len(by_chunk)} overlapping chunks, a token's "
-            "score being the mean over the chunks that see it, the answer that of the mean logits."
+            f"The text is longer than the model's limit: it was explained in {len(by_chunk)} overlapping chunks, with "
+            "scores averaged over the chunks that contain a token, and the answer by the mean logits."
         )
     chunk = by_chunk[0].encoded.chunk
     if chunk is not None and chunk.truncated_to is not None:
-        yield f"The text is longer than the model's limit: only its {chunk.truncated_to} was explained, as asked."
+        yield f"The text is longer than the model's limit: only its {chunk.truncated_to} was explained, as requested."
     yield from unknown_token_note(loaded_model.tokenizer, _read_tokens(by_chunk))
     yield from by_chunk[0].encoded.notes
     yield from filter(None, by_chunk[0].remarks)
@@ -160,7 +160,7 @@ def _notes(
 
 
 def _read_tokens(by_chunk: Sequence[ExplainedAnswer]) -> list[tuple[int, str]]:
-    """The id and the characters of each word piece of a text, once each."""
+    """The distinct word pieces of a text, by id and characters."""
     tokens: dict[tuple[int, int], tuple[int, str]] = {}
     for chunk in (answer.encoded.chunk for answer in by_chunk):
         if chunk is not None:
@@ -172,16 +172,16 @@ def _read_tokens(by_chunk: Sequence[ExplainedAnswer]) -> list[tuple[int, str]]:
 
 
 def coarseness(incompleteness: Iterable[float | None], method: Method) -> Iterator[str]:
-    """Note scores that are far from adding up to the value they should."""
+    """Note scores that are far from their expected sum."""
     missing = max((share for share in incompleteness if share is not None), default=0.0)
     if missing > COARSE:
         option = next((name for name in ("steps", "samples") if name in method.options), None)
-        why = f"more {option} may help" if option else "biases have their share"
-        yield f"The scores miss what they should add up to by {missing:.0%}: {why}."
+        why = f"more {option} may help" if option else "biases account for the rest"
+        yield f"The scores miss their expected sum by {missing:.0%}: {why}."
 
 
 def _joined(by_chunk: Sequence[ExplainedAnswer]) -> Part:
-    """The chunks of one text put together again: a token's score is the mean over the chunks that see it."""
+    """Join the chunks of a text: a token's score is the mean over the chunks that contain it."""
     tokens: dict[tuple[int, int], tuple[str, tuple[int, int], list[float]]] = {}
     for answer in by_chunk:
         (part,) = answer.parts.values()
@@ -202,7 +202,7 @@ def _joined(by_chunk: Sequence[ExplainedAnswer]) -> Part:
 
 
 def _target_name(by_chunk: Sequence[ExplainedAnswer], task: Task) -> str:
-    """Name of the target; for a number also its value, since no probability says how sure the model is."""
+    """Name of the target; for regression also its value, since there is no probability."""
     first = by_chunk[0]
     if task.answer != "value" or first.index is None:
         return first.name

@@ -1,4 +1,4 @@
-"""Tensors in, raw scores out; and which method is taken where nobody names one."""
+"""Raw scores from tensors, and the choice of the default method."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.checks import NoMaps
 
-# What is computed where nobody names a method, by a rule fixed before measuring (docs/results/default.md).
+# The default method, by a rule fixed before measuring (docs/results/default.md).
 DEFAULT_CHOICE: tuple[str, Backward] = ("evidence", "attn_lrp")
 DEFAULT_METHOD = DEFAULT_CHOICE[0]
-# The same of a response, where the best was measured on sentences whose truth is known (docs/guides/responses.md).
+# The default for responses, the best on sentences with known truth (docs/guides/responses.md).
 RESPONSE_DEFAULT: tuple[str, Backward] = ("generic_attention", "gradient")
-# The same of a model that writes about pictures, measured on words that are read off known objects (docs/results).
+# The default for models that write about pictures, the best on words that describe known objects (docs/results).
 PICTURED_DEFAULT: tuple[str, Backward] = ("generic_attention", "libra")
-# What is computed instead where that does not apply to a model: the first of these that does. They are in the order of
-# their mean rank there, each by its better backward pass. Those that read inputs alone are for models without maps,
-# which are models of texts, and in the order of the figures on texts.
+# Methods to use if the default does not apply to a model: the first of these that does. They are in the order of their
+# mean rank there, each by its better backward pass. Those that only read inputs are for models without maps, which are
+# models of texts, in the order of the figures on texts.
 FALLBACKS: tuple[tuple[str, Backward], ...] = (
     ("bi_token", "libra"),
     ("generic_attention", "libra"),
@@ -45,13 +45,13 @@ FALLBACKS: tuple[tuple[str, Backward], ...] = (
     ("integrated_gradients", "gradient"),
     ("input_x_gradient", "gradient"),
 )
-NO_EFFECT = "checkpoint=True changes nothing: {} does not go back block by block."
+NO_EFFECT = "checkpoint=True has no effect: {} has no backward pass by blocks."
 _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
 class MethodChoice:
-    """A method with its options and its way back, and what a reader must know of how it was chosen."""
+    """A method with its options and backward rules, and remarks on how it was chosen."""
 
     method: Method
     backward: Backward
@@ -60,17 +60,17 @@ class MethodChoice:
 
     @property
     def name(self) -> str:
-        """How it is called in a sentence."""
+        """Its name in a sentence."""
         return f"{self.method.name} by {self.backward}" if self.way else self.method.name
 
     @property
     def way(self) -> dict[str, Backward]:
-        """How gradients are taken, where that is not the method's own way."""
+        """The backward rules, if they are not the method's default."""
         return {} if self.backward == self.method.backward else {"backward": self.backward}
 
     @property
     def can_go_by_blocks(self) -> bool:
-        """Whether its gradients can be taken block by block, with noise on the inputs or without."""
+        """Whether its backward pass can run block by block, with or without noise on the inputs."""
         return self.method.reads_with({**self.options, "noise": None}).can_go_by_blocks
 
 
@@ -86,32 +86,30 @@ def attribute(
     checkpoint: bool | None = None,
     **options: Any,
 ) -> Attribution:
-    """Raw scores at every position of every stream, for a batch of tensors as the model takes them.
+    """Compute raw scores at every position of every stream, for a batch of tensors.
 
     Args:
         model: The model, in evaluation mode.
         inputs: Its inputs, tensors by name.
-        target: The target: a label's name or index, a sequence with one of them for each example,
-            "predicted", a contrast, a detection, or any function of the model's output that gives one number per
-            example.
-        method: The name of a method (`whyformer.METHODS`). Without one it is evidence, chosen by the rule of
-            docs/results/default.md (of models that write about pictures generic_attention by libra), or where that
-            does not apply to the model the best that does, which a remark says; a method that is named is its paper's,
-            which mostly means backward="gradient".
-        readout: Where the answer is read if the model's family does not say: "first", "mean", "first+mean", "last", a
+        target: A label's name or index, a sequence with one per example, "predicted", a contrast, a detection, or any
+            function of the model's output that returns one number per example.
+        method: The name of a method (`whyformer.METHODS`). By default evidence, chosen by the rule of
+            docs/results/default.md (for models that write about pictures, generic_attention by libra), or if that does
+            not apply to the model, the best method that does, with a remark. A named method is that of its paper,
+            usually with backward="gradient".
+        readout: The read-out, if the model's family does not define it: "first", "mean", "first+mean", "last", a
             position (negative ones count from the last real token), or a weight per position.
-        inputs_at_once: Bounds how many inputs a method that repeats the batch runs at once; the batch itself is never
+        inputs_at_once: The most inputs that run at once in methods that repeat the batch; the batch itself is never
             split.
-        backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's, under any method that
-            reads gradients.
-        checkpoint: Go back block by block, running each again, so that only one block's activations are ever there;
-            by default where a map is too large to keep, or those of all blocks are more than a GPU has free.
-        **options: The options of the method. One that reads gradients takes `noise` and `noise_samples` beside its own:
-            SmoothGrad, the mean over Gaussian noise on the input, its size a share of the input's range.
+        backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's, for any method that reads
+            gradients.
+        checkpoint: Whether to run the backward pass block by block, so that only one block's activations are in memory;
+            by default if a map is too large to keep, or all of them exceed the free GPU memory.
+        **options: The options of the method. Methods that read gradients also take `noise` and `noise_samples`:
+            SmoothGrad, the mean over Gaussian noise on the input, with its size as a share of the input's range.
 
     Returns:
-        An Attribution, a mapping from the name of a stream to its scores [example, token]; also how far they are from
-        adding up, and remarks, where the method has any.
+        An Attribution: scores [example, token] by stream, with completeness and remarks if the method has any.
 
     Raises:
         UnsupportedModel: If the method cannot follow this model; the message says why and what works.
@@ -125,7 +123,7 @@ def attribute(
     """
     if not isinstance(inputs, Mapping):
         raise WhyformerError(
-            f"inputs are tensors by name, such as {{'pixel_values': …}}, not {with_article(type(inputs).__name__)}."
+            f"inputs must be tensors by name, such as {{'pixel_values': …}}, not {with_article(type(inputs).__name__)}."
         )
 
     def run(choice: MethodChoice) -> Attribution:
@@ -194,11 +192,11 @@ def _fallbacks(default: MethodChoice, backward: str | None, error: UnsupportedMo
 def choose_method(
     name: str | None, backward: str | None = None, default: tuple[str, Backward] = DEFAULT_CHOICE
 ) -> tuple[Method, Backward]:
-    """The method, and how its gradients are taken."""
+    """The method, and its backward rules."""
     method = example_method_named(default[0] if name is None else name)
     if backward is None:
         return method, default[1] if name is None else method.backward
     check_choice("backward", backward, Backward)
     if backward != "gradient" and not method.reads.takes_gradients:
-        raise WhyformerError(f"{method.name} reads no gradient: backward={backward!r} has nothing to do there.")
+        raise WhyformerError(f"{method.name} reads no gradients, so backward={backward!r} has no effect: leave it out.")
     return method, cast(Backward, backward)

@@ -29,7 +29,7 @@ from whyformer.results.storage import AUDIT_FORMAT
 from whyformer.targets.target_documents import target_document
 
 AUDIT_VERSION = 1
-RUN = ("suite", "data", "samples")  # what is said of a run of controls
+RUN = ("suite", "data", "samples")  # fields of a run of controls
 PACKAGES = ("whyformer", "torch", "transformers", "tokenizers", "safetensors", "numpy", "pillow")
 
 
@@ -55,7 +55,7 @@ class Origin:
     def __call__(self, explanation: Explanation) -> dict[str, Any]:
         module = self.module()
         if module is None:
-            raise WhyformerError(f"{self.name} is no longer in memory: save the audit file while it is.")
+            raise WhyformerError(f"{self.name} is no longer in memory: keep the model until the audit file is saved.")
         model = LoadedModel(module, self.processor, self.name, self.place, self.stamps, self.notes)
         weights, settings = digests_of(model)
         return {
@@ -84,7 +84,7 @@ class Origin:
         }
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
-        """A copy or pickle has no model that could be audited."""
+        """Drop the model from a copy or pickle, which cannot be audited."""
         return type(None), ()
 
 
@@ -152,7 +152,7 @@ def _controls(weights: Mapping[str, str], explanation: Explanation) -> dict[str,
 
 
 def _title(explanation: Explanation) -> str:
-    """The method with the options that are not its own, as a table of results calls it."""
+    """The method with options that differ from its defaults, as in tables of results."""
     own = {name: option.default for name, option in method_named(explanation.method).options.items()}
     other = {name: value for name, value in explanation.options.items() if name not in own or own[name] != value}
     return " ".join([explanation.method, *(f"{name}={value}" for name, value in other.items())])
@@ -160,7 +160,7 @@ def _title(explanation: Explanation) -> str:
 
 @cache
 def _runs() -> dict[str, Any]:
-    """The controls that come with the package, by the SHA-256 of the weights; docs/tables.py writes them."""
+    """The bundled controls, by the SHA-256 of the weights; written by docs/tables.py."""
     runs: dict[str, Any] = json.loads((files("whyformer") / "api" / "controls.json").read_text(encoding="utf-8"))
     return runs
 
@@ -169,7 +169,5 @@ def _plain(explanation: Explanation) -> dict[str, Any]:
     try:
         json.dumps(dict(explanation.options), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise WhyformerError(
-            f"An option is not a plain value, the only kind an audit file can store: {error}."
-        ) from error
+        raise WhyformerError(f"An audit file can only store options with plain values: {error}.") from error
     return explanation.to_dict()

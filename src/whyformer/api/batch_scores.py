@@ -27,7 +27,8 @@ from whyformer.tracing.trace import Trace, zero_scores
 class BatchScores:
     """The trace of a batch and a method's attribution.
 
-    `scores` has every stream, all zero where the method gives none; feature maps of several sizes are on the finest.
+    `scores` has every stream, with zeros if the method does not score it; feature maps of several sizes are resampled
+    to the finest.
     """
 
     trace: Trace
@@ -45,7 +46,7 @@ def score_batch(
     track: Callable[[Sequence[int]], Iterable[int]] = iter,
     **settings: Any,
 ) -> BatchScores:
-    """Run a method on a batch; `encoded` are the examples that its inputs were collated from, if known."""
+    """Run a method on a batch; `encoded` are the examples of the batch, if known."""
     reads = choice.method.reads_with(choice.options)
     trace = trace_batch(loaded_model, inputs, target, reads, backward=choice.backward, **settings)
     options = processed_options(choice.method, choice.options, loaded_model, inputs, encoded)
@@ -65,7 +66,7 @@ def trace_batch(
     checkpoint: bool | None = None,
     inputs_at_once: int | None = None,
 ) -> Trace:
-    """Trace a loaded model on a batch, with the label names that only its tokenizer knows."""
+    """Trace a loaded model on a batch, with label names from its tokenizer."""
     return build.trace(
         loaded_model.model,
         inputs,
@@ -80,7 +81,7 @@ def trace_batch(
 
 
 def _token_names(loaded_model: LoadedModel) -> Mapping[int, str] | None:
-    """Label names for models that write or spell; other models carry the names themselves."""
+    """Label names for models that write or spell; other models have their own."""
     if loaded_model.task.writes:
         return Vocabulary(loaded_model.tokenizer)
     if loaded_model.task.spells and loaded_model.tokenizer is not None:

@@ -1,4 +1,4 @@
-"""Which examples run at once: those of like length."""
+"""Group examples of similar length into batches."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import device_of
 from whyformer.tracing.reads import Reads
 
-# On a CPU, as measured by benchmarks/batches.py. What runs at once is to stay in its caches: so many tokens, those of
-# texts longer than SHORT counting for more, as they attend to more. A text is filled up with less padding than a pass
-# of its own would cost; along a path its padding is computed again and again.
+# On a CPU, as measured by benchmarks/batches.py: the tokens that run at once and stay in its caches, where those of
+# texts longer than SHORT weigh more, since they attend to more. A text joins a batch if its padding costs less than a
+# separate pass; along a path the padding is computed repeatedly.
 TOKENS, SHORT_TEXT = 480, 256
-PICTURES_AT_ONCE = 2  # which have about half of these tokens
+PICTURES_AT_ONCE = 2  # with about half as many tokens
 PADDING, PATH_PADDING = 32, 6
 BATCH_SIZE = {"cpu": 8, "cuda": 64}
 
 
 def texts_at_once(tokens: int) -> int:
-    """How many texts of so many tokens a CPU runs at once."""
+    """The number of texts of this length that a CPU runs at once."""
     return max(1, TOKENS * SHORT_TEXT // (max(1, tokens) * max(SHORT_TEXT, tokens)))
 
 
 def padding_that_pays(reads: Reads) -> int:
-    """How much shorter than the longest of its batch a text may be on a CPU, in tokens."""
+    """The most padding that is worthwhile on a CPU, in tokens."""
     return PATH_PADDING if reads.path else PADDING
 
 
 def like_lengths(lengths: Sequence[int], most: Callable[[int], int], padding: float = math.inf) -> list[list[int]]:
-    """Items in batches of like length, by their numbers, the shortest first.
+    """Group indices of items into batches of similar length, the shortest first.
 
-    A batch has at most as many items as `most` says of its longest, none of them shorter than that by more than
-    `padding`.
+    A batch has at most `most(longest)` items, and none is shorter than the longest by more than `padding`.
     """
     batches: list[list[int]] = []
     for number in sorted(range(len(lengths)), key=lambda number: lengths[number]):
@@ -49,11 +48,11 @@ def like_lengths(lengths: Sequence[int], most: Callable[[int], int], padding: fl
 def example_batches(
     loaded_model: LoadedModel, encoded: Sequence[EncodedExample], batch_size: int | None, reads: Reads
 ) -> list[list[int]]:
-    """Which examples run together, by their numbers: those whose texts are of like length."""
+    """Group indices of examples by the length of their texts."""
     device = device_of(loaded_model.model).type
     lengths = [sum(len(text.encoding["input_ids"]) for text in (one.chunk, one.written) if text) for one in encoded]
     is_text = all(one.parts.keys() <= {"text", "written", "image_text"} for one in encoded)
-    # Of equal length, where padding is read: some models hear that of a shorter sound, BLIP answers that of a question.
+    # Only equal lengths where padding is read: some sound models read it, and BLIP decodes that of a question.
     fixed = [one.length for one in encoded if one.length is not None]
     if fixed or hides_logits(loaded_model.model):
         lengths = fixed or lengths

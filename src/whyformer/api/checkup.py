@@ -1,4 +1,4 @@
-"""The result of looking a model over, and how it is shown."""
+"""The result of doctor, and its display."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ GIB = 2**30
 class Checkup:
     """A report on a model: its structure, how it is traced, and any problems.
 
-    Maps are [head query key], one per record, none where they are not of its tokens. `streams` are all that carry
-    tokens to the answer, each with its number of tokens; `stream` is the one it is read in, or the first of two. Shares
-    are of raw_attention there: the first token's of all tokens, the first content token's of the content. A method that
-    applies has None, any other the reason why not. Completeness is how far a method's scores are from adding up, as a
-    share of what they should. Where memory was asked about: how many tokens for, the bytes that each method takes, None
-    for one that ran out of it while it was measured, and the bytes that the device has.
+    Maps are [head query key], one per record, or empty if they are not over its tokens. `streams` are all streams
+    that the answer depends on, with their number of tokens; `stream` is that of the read-out, or the first of two.
+    Shares are of raw_attention there: the first token's of all tokens, the first content token's of the content.
+    `methods` has None for a method that applies, otherwise the reason why not. Completeness is the difference between
+    the sum of a method's scores and the expected sum, relative to it. If memory was requested: the number of tokens,
+    the bytes that each method takes, None if measuring it ran out of memory, and the bytes available on the device.
 
     Example:
         >>> checkup = whyformer.doctor("mini-bert")
@@ -80,20 +80,19 @@ class Checkup:
             "attention": self.attention,
             "records": f"{self.records}{'' if self.layers is None else f' for {self.layers} layers'}",
             "maps": ", ".join(f"{count} × {list(shape)} (head, query, key)" for shape, count in shapes.items())
-            or "none that are of all its layers and tokens",
+            or "none for all of its layers and tokens",
             "streams": streams,
             "grid": "none" if self.grid is None else f"{self.grid[0]}×{self.grid[1]} patches",
             "special tokens": ", ".join(f"{name} ({n}×)" if n > 1 else name for name, n in special.items()) or "none",
             "register tokens": str(self.register_tokens or "none"),
             "read-out": self.readout,
-            "logits": f"{self.logit_difference:.1e} off the plain model's (largest {self.largest_logit:.2g})",
-            "adding up": ", ".join(f"{name} but for {share:.1%}" for name, share in self.completeness.items())
-            or "none",
+            "logits": f"{self.logit_difference:.1e} from the plain model's (largest {self.largest_logit:.2g})",
+            "adding up": ", ".join(f"{name} within {share:.1%}" for name, share in self.completeness.items()) or "none",
             "first token": f"{first:.0%} of raw_attention in the {self.stream}; "
             f"first content token: {first_content:.0%} of the content's"
             if self.maps
-            else "no share of maps",
-            "not tried": f"{', '.join(methods_of('function'))}: each asks the model many times over",
+            else "unknown without maps",
+            "not tried": f"{', '.join(methods_of('function'))}: each runs the model many times",
         }
 
     @property
@@ -109,13 +108,13 @@ class Checkup:
             return ""
         size, available = self.memory[method], self.memory_available
         if size is None:
-            return f"; {self.memory_tokens:,} tokens do not fit: memory ran out at fewer"
+            return f"; {self.memory_tokens:,} tokens do not fit: fewer already ran out of memory"
         verdict = "fits" if size <= available else "does not fit"
         return f"; {self.memory_tokens:,} tokens take {size / GIB:.2f} GiB of {available / GIB:.1f}: {verdict}"
 
     @property
     def remarks(self) -> list[str]:
-        """The notes, what is wrong, and in the last line whether the model is healthy."""
+        """The notes, the problems, and in the last line whether the model is healthy."""
         problems = [f"WRONG: {problem}" for problem in self.problems]
         verdict = "healthy" if self.is_healthy else "not healthy"
         return [*(f"note: {note}" for note in self.notes), *problems, verdict]

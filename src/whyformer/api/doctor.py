@@ -1,4 +1,4 @@
-"""A model looked over before its explanations are trusted."""
+"""Check a model before trusting its explanations."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from whyformer.watching.watcher import Watcher
 
 STORY_QUESTION = "How is the end of the story?"
 SENTENCE = "The story starts slowly, but its ending is a great surprise."
-TOLERANCE = 1e-3  # of the largest logit, between the recorded run and the plain one
+TOLERANCE = 1e-3  # between recorded and plain logits, relative to the largest
 INFINITE = "gives scores that are not finite."
-COLLAPSE = 0.5  # of the score on one token hides all others
+COLLAPSE = 0.5  # share of the score on one token that hides all others
 
 
 def doctor(model: str | Path | nn.Module | LoadedModel, processor: Any = None, *, tokens: int | None = None) -> Checkup:
-    """Look a model over: whether it is recorded truly, how its tokens are laid out, and which methods apply.
+    """Check a model: whether it is recorded correctly, how its tokens are laid out, and which methods apply.
 
     Args:
-        model: The name of a bundled model, a folder, a Hugging Face id, a torch module, or what `load` returns.
-        processor: The tokenizer or image processor of a module that does not say where its own is.
-        tokens: For a model that reads texts: also estimate what memory each method takes for one of so many tokens.
+        model: The name of a bundled model, a folder, a Hugging Face id, a torch module, or a LoadedModel.
+        processor: The tokenizer or image processor, if the module's folder is unknown.
+        tokens: For a model that reads texts: also estimate the memory each method takes for a text of this many tokens.
 
     Returns:
-        A Checkup: print it, or read its fields; `is_healthy` says whether anything is wrong.
+        A Checkup: print it, or read its fields; `is_healthy` is False if anything is wrong.
 
     Raises:
-        WhyformerError: The model cannot be loaded, has no processor, or reads pictures without attention.
+        WhyformerError: If the model cannot be loaded, has no processor, or reads pictures without attention.
 
     Example:
         >>> import whyformer
@@ -63,7 +63,7 @@ def doctor(model: str | Path | nn.Module | LoadedModel, processor: Any = None, *
 
 
 def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iterable[str] | None = None) -> Checkup:
-    """Put one neutral example through the model, plain and recorded, and through the methods named, or every one."""
+    """Run the model on a neutral example, plain and recorded, and the named methods, by default all."""
     model = loaded_model.model
     one, target = _neutral(loaded_model)
     if tokens is not None:
@@ -76,7 +76,7 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
     recorded = _answer(watcher.run(model, **inputs))
     content = _content(one, probe)
     scores = {} if without_maps else attribute(model, inputs, target, method="raw_attention")
-    nothing = torch.zeros_like(probe.masks[probe.stream], dtype=torch.float32)  # a pool reads only others
+    nothing = torch.zeros_like(probe.masks[probe.stream], dtype=torch.float32)  # a pooling stream has no keys
     raw = scores.get(probe.stream, nothing)[0].abs()
     known = trace_methods() if probe.question.bridge is None else trace_methods() | methods_of("image prompt")
     methods, completeness, failures = _methods(model, inputs, target, known if names is None else names)
@@ -100,7 +100,7 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
         grid=_grid(probe),
         special_tokens=_special_tokens(one, probe, loaded_model.tokenizer),
         register_tokens=_registers(one, probe),
-        readout="not known without maps" if without_maps else _readout_name(probe),
+        readout="unknown without maps" if without_maps else _readout_name(probe),
         logit_difference=difference,
         largest_logit=largest,
         first_token_share=_share(raw),
@@ -121,12 +121,12 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
 
 
 def _probe(model: nn.Module, inputs: Inputs, target: Target) -> tuple[Trace, tuple[str, ...]]:
-    """The trace of the last map; or of a text whose model has no maps that of its tokens, and the reason."""
+    """Trace the last map; for a text model without maps, trace its tokens and return the reason."""
     try:
         return trace(model, inputs, target, reads=Reads(maps="last")), ()
     except NoMaps as error:
         probe = trace(model, inputs, target, reads=Reads(inputs="gradients"))
-        if not probe.readouts:  # no text, of which no token is known
+        if not probe.readouts:  # not a text: its tokens are unknown
             raise
         return probe, (reason_of(error),)
 
@@ -143,9 +143,9 @@ def _memory(model: nn.Module, tokens: int, methods: Sequence[str]) -> dict[str, 
 
 
 def _neutral(loaded_model: LoadedModel) -> tuple[EncodedExample, Target]:
-    """A sample input and its target: noise as a picture or sound, a plain sentence or two, or both."""
+    """A sample input and its target: noise as a picture or sound, one or two plain sentences, or both."""
     if loaded_model.processor is None:
-        raise WhyformerError(f"{loaded_model.name} came without a processor: pass its tokenizer or image processor.")
+        raise WhyformerError(f"{loaded_model.name} has no processor: pass its tokenizer or image processor.")
     modality = modalities()[loaded_model.task.modality]
     seen: list[Any] = [] if modality.noise is None else [modality.noise(loaded_model)]
     if loaded_model.task.hears:
@@ -156,11 +156,11 @@ def _neutral(loaded_model: LoadedModel) -> tuple[EncodedExample, Target]:
 
 
 def encode_with_target(loaded_model: LoadedModel, example: Any) -> tuple[EncodedExample, Target]:
-    """An example as the model takes it, and a target that can be asked about it."""
+    """Encode an example, and return it with a target that applies to it."""
     if not needs_example(loaded_model, [example]):
         return encode(loaded_model, [example], truncate=True)[0], "predicted"
-    asked = Pixel(0.5, 0.5) if loaded_model.task.cuts_out else "predicted"  # noise may have no mask
-    targets = head_targets(loaded_model, [example], asked, truncate=True)[:1]
+    target = Pixel(0.5, 0.5) if loaded_model.task.cuts_out else "predicted"  # noise may have no mask
+    targets = head_targets(loaded_model, [example], target, truncate=True)[:1]
     return targets[0].encoded, score_of(targets)
 
 
@@ -182,7 +182,7 @@ def _sentences(loaded_model: LoadedModel) -> list[Any]:
 
 
 def _answer(output: Any) -> Tensor:
-    """All that the model answers with: its logits, a mask's, the similarity of a pair, or the states of its text."""
+    """The model's answer: its logits, a mask's, the similarity of a pair, or the states of its text."""
     masks = ("masks_queries_logits", "pred_masks")
     named = (getattr(output, name, None) for name in ("logits_per_image", "start_logits", *masks, "last_hidden_state"))
     answer = next((value for value in named if isinstance(value, Tensor)), None)
@@ -194,10 +194,10 @@ def _answer(output: Any) -> Tensor:
 def _methods(
     model: nn.Module, inputs: Inputs, target: Target, names: Iterable[str]
 ) -> tuple[dict[str, str | None], dict[str, float], list[str]]:
-    """For each method None or the reason why it does not apply, its completeness, and what went wrong."""
+    """For each method None or the reason why it does not apply, its completeness, and the problems."""
     reasons: dict[str, str | None] = {}
     completeness: dict[str, float] = {}
-    failures: dict[str, list[str]] = {}  # methods that went wrong, by the reason
+    failures: dict[str, list[str]] = {}  # failed methods by reason
     for name in names:
         method = method_named(name)
         try:
@@ -210,7 +210,7 @@ def _methods(
                 failures.setdefault(INFINITE, []).append(name)
         except UnsupportedModel as reason:
             reasons[name] = reason_of(reason)
-        except Exception as failure:  # Whatever it is, the other findings are worth having.
+        except Exception as failure:  # keep the other findings in any case
             reasons[name] = reason_of(failure)
             failures.setdefault(reason_of(failure), []).append(name)
     return reasons, completeness, [_failure(names, reason) for reason, names in failures.items()]
@@ -225,18 +225,20 @@ def _failure(names: Sequence[str], reason: str) -> str:
 
 
 def _logit_problems(difference: float, largest: float, logits: Logits) -> list[str]:
-    """Half precision rounds by more than the tolerance, the recorded run as well as the plain one."""
+    """Report recorded logits that differ; half precision rounds both runs by more than the tolerance."""
     allowed = max(TOLERANCE, 8 * torch.finfo(logits.dtype).eps) * largest
     if difference <= allowed:
         return []
-    return [f"Recorded, the logits differ by {difference:.2g} from the plain model's (largest {largest:.2g})."]
+    return [f"The recorded logits differ by {difference:.2g} from the plain model's (largest {largest:.2g})."]
 
 
 def _record_notes(watcher: Watcher, model: nn.Module) -> tuple[str, ...]:
     layers = layers_of(model)
     if layers is None or watcher.seen == layers:
         return ()
-    return (f"{watcher.seen} attention operations for {layers} layers: those that reach the answer are explained.",)
+    return (
+        f"{watcher.seen} attention operations for {layers} layers: only those that reach the answer are explained.",
+    )
 
 
 def _collapse_notes(share: float, count: int) -> tuple[str, ...]:
@@ -250,15 +252,15 @@ def _collapse_notes(share: float, count: int) -> tuple[str, ...]:
 def _default_notes(
     model: nn.Module, inputs: Inputs, target: Target, methods: Mapping[str, str | None]
 ) -> tuple[str, ...]:
-    """Name the default method where it differs from the usual one."""
+    """Name the default method if it differs from the usual one."""
     name, way = default_for(model)
     if methods.get(name) is None:
-        return () if (name, way) == DEFAULT_CHOICE else (f"Where no method is named: {name} by {way}.",)
+        return () if (name, way) == DEFAULT_CHOICE else (f"Default method: {name} by {way}.",)
     try:
         remarks = attribute(model, inputs, target).remarks
     except WhyformerError:
         return ()
-    return tuple(f"Where no method is named: {remark}" for remark in remarks if name in remark)
+    return tuple(f"Default method: {remark}" for remark in remarks if name in remark)
 
 
 def _content(one: EncodedExample, probe: Trace) -> Sequence[int]:
@@ -269,7 +271,7 @@ def _content(one: EncodedExample, probe: Trace) -> Sequence[int]:
 
 
 def _share(scores: Tensor) -> float:
-    """The first score's share of all."""
+    """The share of the first score."""
     total = float(scores.sum())
     return float(scores[0]) / total if total > 0 else 0.0
 
@@ -299,7 +301,7 @@ def _special_tokens(one: EncodedExample, probe: Trace, tokenizer: Any) -> tuple[
 
 
 def _prefix(one: EncodedExample, probe: Trace) -> int:
-    """How many tokens lead the patches of a picture, or what is heard of a sound."""
+    """The number of tokens before the patches of a picture, or the frames of a sound."""
     if "audio" in one.parts:
         count = probe.masks["audio"].shape[1]
         return int(audio_layout(probe.question.model, probe.question.inputs, one.parts["audio"], count)[1][0])
@@ -310,11 +312,11 @@ def _family_name(model: nn.Module, inputs: Inputs) -> str:
     kind = getattr(getattr(model, "config", None), "model_type", "")
     if FAMILIES.get(kind) is family_of(model, inputs):
         return kind
-    return f"{kind or 'unknown'}, which needs no row of its own: one stream, read where the gradient says"
+    return f"{kind or 'unknown'}, which needs no row of its own: one stream, with the read-out found by gradient"
 
 
 def _readout_name(probe: Trace) -> str:
-    """Where the answer is read, in each stream that it is read in."""
+    """The read-out of each stream that the answer is read from."""
     rows = {stream.name: stream.readout for stream in probe.question.family.streams if stream.is_read}
     names = []
     for readout in probe.readouts:

@@ -1,9 +1,8 @@
-"""Rows of exchanges explained: each a score of its own, all of a prompt together.
+"""Explain rows of exchanges, each with its own score, those of a prompt together.
 
-A row is an example like any other: the exchange up to its last token, with its own score and its own read-out. What
-reads maps alone runs each exchange once, and reads every row from that one pass. What reads their gradients takes all
-rows back through the graph of one pass together; other backward passes use rules that are not vectorised, and run
-rows as a batch.
+A row is an example like any other: the exchange up to its last token, with its own score and read-out. Methods that
+only read maps run each exchange once, and read every row from that pass. Methods that read gradients share one pass
+and backpropagate all rows together; other backward passes use rules that are not vectorised, and run rows as a batch.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace, real_tokens
 from whyformer.watching.kernels import KEPT
 
-LEAST_SHARED = 4  # rows of an exchange that are worth a forward pass of their own, where there are other exchanges
-NOT_SHARED = "Each row ran as an example of its own: an operation of this model has no vectorised gradient."
+LEAST_SHARED = 4  # rows of an exchange that are worth a separate forward pass, if there are other exchanges
+NOT_SHARED = "Each row ran as a separate example: an operation of this model has no vectorised gradient."
 MakeScore = Callable[[Sequence[NextTokenLogits], int], Score]
 
 
@@ -64,7 +63,7 @@ class ExchangeRowScores:
 
 @dataclass(frozen=True)
 class ExchangeScores:
-    """The rows of an exchange explained, and what the model thought of each token of its response."""
+    """The scores of an exchange's rows, and statistics of each token of its response."""
 
     rows: list[ExchangeRowScores]
     statistics: list[TokenStatistics]
@@ -72,7 +71,7 @@ class ExchangeScores:
 
 @dataclass(frozen=True)
 class ScoringEngine:
-    """How rows are explained: by which model and method, by which score, read where, so many at once."""
+    """The settings that rows are explained with: model, method, score, read-out, and batch size."""
 
     loaded_model: LoadedModel
     choice: MethodChoice
@@ -104,7 +103,7 @@ class ScoringEngine:
         return [ExchangeScores(scores, next(others) if known is None else known) for scores, known in results_of]
 
     def _row_batches(self, rows: Sequence[ResponseRow]) -> list[list[int]]:
-        """Which rows run together, by their numbers: those of one exchange where they share a pass, else like ones."""
+        """Group indices of rows into batches: of one exchange if they share a pass, otherwise of similar length."""
         if not self._takes_rows_back_together:
             return self._batches([row.length for row in rows])
         by_exchange: dict[Exchange, list[int]] = {}
@@ -121,13 +120,13 @@ class ScoringEngine:
         return [[own[number] for number in batch] for own, batches in parts for batch in batches]
 
     def _batches(self, lengths: Sequence[int]) -> list[list[int]]:
-        """Which texts run together, by their numbers: those of like length, as many as pay on the device."""
+        """Group indices of texts of similar length into batches, as many as are worthwhile on the device."""
         if self.batch_size is None and device_of(self.loaded_model.model).type == "cpu":
             return like_lengths(lengths, texts_at_once, padding_that_pays(self._reads))
         return like_lengths(lengths, self._fill)
 
     def _fill(self, length: int) -> int:
-        """How many texts of a length fill the device, unless it is said how many."""
+        """The number of texts of this length that fill the device, unless a batch size is set."""
         device = device_of(self.loaded_model.model).type
         return self.batch_size or max(1, inputs_at_once(length, device))
 
@@ -144,7 +143,7 @@ class ScoringEngine:
     def _trace(
         self, rows: Sequence[ResponseRow], checkpoint: bool | None, readout: Any, longest: ResponseRow | None = None
     ) -> Trace:
-        """The trace of these rows, each an example; or all scores of one example, the longest."""
+        """Trace these rows, each as an example, or all as scores of the longest."""
         own = rows if longest is None else [longest]
         inputs = row_inputs(self.loaded_model, own, every_logit=self._reads.logits)
         shift = first_logit(inputs)
@@ -167,14 +166,14 @@ class ScoringEngine:
     def _by_batch(
         self, rows: Sequence[ResponseRow], checkpoint: bool | None
     ) -> list[tuple[ExchangeRowScores, list[TokenStatistics] | None]]:
-        """Each row as an example of its own, or where that can be, all of one exchange after one forward pass."""
+        """Explain each row as an example, or if possible all rows of an exchange after one forward pass."""
         remarks: tuple[str, ...] = ()
         if checkpoint is None and self._can_share(rows):
             try:
                 return self._by_shared_pass(rows)
             except NotVectorised:
                 remarks = (NOT_SHARED,)
-            except UnsupportedModel:  # what the rows need as examples may be less; if not, they say so
+            except UnsupportedModel:  # as examples the rows may need less; if not, they raise themselves
                 pass
         weights = row_weights(rows, max(row.length for row in rows))
         trace = self._trace(rows, checkpoint, weights if self.readout is None else self.readout)
@@ -189,10 +188,10 @@ class ScoringEngine:
         ]
 
     def _can_share(self, rows: Sequence[ResponseRow]) -> bool:
-        """Whether rows can be taken back together through one graph: plain gradients of maps that are kept."""
+        """Whether rows can share a backward pass: plain gradients of kept maps."""
         is_one = len(rows) > 1 and len({row.exchange for row in rows}) == 1
         keeps = heads_of(self.loaded_model.model) * max(row.length for row in rows) ** 2 <= KEPT
-        # The pictures of a prompt are inputs that have no entry for each row.
+        # The pictures of a prompt have no entry per row.
         has_own_inputs = self._reads.inputs == "none" or rows[0].exchange.image_prompt is None
         return is_one and keeps and has_own_inputs and self._takes_rows_back_together
 
@@ -209,7 +208,7 @@ class ScoringEngine:
     def _by_shared_pass(
         self, rows: Sequence[ResponseRow]
     ) -> list[tuple[ExchangeRowScores, list[TokenStatistics] | None]]:
-        """The rows of one exchange after one forward pass, taken back together."""
+        """Explain the rows of one exchange by one forward and one backward pass."""
         longest = max(rows, key=lambda row: row.length)
         trace = _reading(self._trace(rows, False, row_weights(rows, longest.length), longest), rows)
         attribution = self.choice.method(trace, **self.choice.options)
@@ -220,7 +219,7 @@ class ScoringEngine:
     def _by_one_pass(
         self, items: Sequence[tuple[Exchange, Sequence[ResponseRow]]], checkpoint: bool | None
     ) -> list[ExchangeScores]:
-        """The rows of each exchange read from one pass, one row of every exchange at a time."""
+        """Explain the rows of each exchange from one pass, one row of every exchange at a time."""
         whole = [_whole(exchange) for exchange, _ in items]
         trace = self._trace(whole, checkpoint, row_weights(whole, max(row.length for row in whole)))
         scores: list[list[ExchangeRowScores]] = [[] for _ in items]
@@ -240,7 +239,7 @@ class ScoringEngine:
         return exchange_statistics(self.loaded_model, exchanges)
 
     def _options(self, rows: Sequence[ResponseRow], length: int) -> dict[str, Any]:
-        """The method's options; one that goes through a span of the stream is told where the response is."""
+        """The method's options, with the span of the response if the method takes one."""
         options = dict(self.choice.options)
         if "span" in self.choice.method.options and options.get("span") is None:
             first = torch.tensor([[row.exchange.first] for row in rows])
@@ -262,12 +261,12 @@ def _whole(exchange: Exchange) -> ResponseRow:
 
 
 def _target_of(trace: Trace, rows: Sequence[ResponseRow]) -> ResolvedTarget:
-    """The target of a trace for these rows: the log-probability of each row's token."""
+    """The target of these rows: the log-probability of each row's token."""
     return replace(trace.target, indices=tuple(row.token for row in rows))
 
 
 def _reading(trace: Trace, rows: Sequence[ResponseRow]) -> Trace:
-    """The trace for these rows: they are its read-outs, and later tokens count as padding."""
+    """The trace with these rows as read-outs, and later tokens masked as padding."""
     readout, inputs = trace.readout, trace.question.inputs
     weights = row_weights(rows, readout.weights.shape[1]).to(readout.weights)
     lengths = torch.tensor([row.length for row in rows], device=weights.device)
@@ -283,7 +282,7 @@ def _reading(trace: Trace, rows: Sequence[ResponseRow]) -> Trace:
 
 
 def _row_scores(rows: Sequence[ResponseRow], attribution: Attribution, trace: Trace) -> Iterator[ExchangeRowScores]:
-    """The scores of each row by what they are of; a stream without any has zeros."""
+    """The scores of each row by part, with zeros for streams that are not scored."""
     own = trace.readout.stream
     other = next((stream.name for stream in trace.question.family.streams if stream.name != own), own)
     for number, row in enumerate(rows):

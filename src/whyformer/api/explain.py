@@ -1,4 +1,4 @@
-"""Examples in, Explanations out: files, pictures, texts and pairs, one by one or in batches."""
+"""Explain examples: files, pictures, texts and pairs, singly or in batches."""
 
 from __future__ import annotations
 
@@ -48,35 +48,35 @@ def explain(
     labels: Sequence[str] | None = None,
     **options: Any,
 ) -> Explanation:
-    """Why a model answered as it did on one example.
+    """Explain a model's answer to one example.
 
     Args:
         example: A picture (file, PIL image, uint8 array), a text (string, or a Path of a text file), a sound (file,
-            (array, rate), `Sound`), or a pair for models of two senses: (picture, text), (picture, [texts]), (regions,
-            question). A model that writes is explained at its next token; one with an encoder takes a text or a sound,
-            or (it, what was written so far), one that writes about pictures (picture, text), ([pictures], text), or
-            chat messages with pictures in them. Models of two texts take (question, passage), (prompt, [choices]),
-            (text, [candidate labels]), (text, other text).
+            (array, rate), `Sound`), or a pair for multimodal models: (picture, text), (picture, [texts]), (regions,
+            question). A generative model is explained at its next token; one with an encoder takes a text or a sound,
+            or a pair of it and the output so far, one that reads pictures takes (picture, text), ([pictures], text), or
+            chat messages with pictures. Models of two texts take (question, passage), (prompt, [choices]), (text,
+            [candidate labels]), (text, other text).
         model: The name of a bundled model (`whyformer models`), a folder, a Hugging Face id, a LoadedModel, or a
             module of your own.
-        target: The target: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `moment(…)`,
-            `at(…)`, `Pixel(…)`, `Region(…)`, or any function of the model's output that gives one number per example;
-            docs/guides/models.md and docs/guides/heads.md have those of each head.
-        method: The name of a method (`whyformer methods`). Without one it is evidence, chosen by the rule of
-            docs/results/default.md (of models that write about pictures generic_attention with gradients by
-            LibraGrad's rules), or where that does not apply to the model the best that does, which a note says.
-        processor: The tokenizer or image processor of a module of your own, where its folder does not have it.
-        readout: Where the answer is read, if the model's family does not say, as in `attribute`.
-        truncate: Explain only the part that the tokenizer keeps of a text longer than the model's limit. Otherwise it
-            is explained in overlapping chunks, a token's score being the mean over the chunks that see it.
-        backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's, under any method that
-            reads gradients.
-        predict: In the place of a model, a function that takes a list of examples, strings or PIL images, and gives an
+        target: A label's name or index, "predicted", `contrast(…)`, `detection(…)`, `moment(…)`, `at(…)`, `Pixel(…)`,
+            `Region(…)`, or any function of the model's output that returns one number per example; see
+            docs/guides/models.md and docs/guides/heads.md for each head.
+        method: The name of a method (`whyformer methods`). By default evidence, chosen by the rule of
+            docs/results/default.md (for models that write about pictures, generic_attention with LibraGrad's rules), or
+            if that does not apply to the model, the best method that does, with a note.
+        processor: The tokenizer or image processor of your own module, if its folder has none.
+        readout: The read-out, if the model's family does not define it, as in `attribute`.
+        truncate: Whether to cut a text that is longer than the model's limit, as the tokenizer does. By default it is
+            explained in overlapping chunks, with scores averaged over the chunks that contain a token.
+        backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's, for any method that reads
+            gradients.
+        predict: Instead of a model, a function that takes a list of examples, strings or PIL images, and returns an
             array [example, label]: a served model or an API. It is explained by a method that removes words, patches or
-            superpixels, kernel_shap unless one is named (docs/guides/served.md).
-        labels: The names of what `predict` gives.
-        **options: The options of the method. One that reads gradients takes `noise` and `noise_samples` beside its own:
-            SmoothGrad, the mean over Gaussian noise on the input, its size a share of the input's range.
+            superpixels, by default kernel_shap (docs/guides/served.md).
+        labels: The names of the labels that `predict` scores.
+        **options: The options of the method. Methods that read gradients also take `noise` and `noise_samples`:
+            SmoothGrad, the mean over Gaussian noise on the input, with its size as a share of the input's range.
 
     Returns:
         The Explanation: scores, the answer and its probability; print it, show it, save it.
@@ -125,29 +125,29 @@ def explain_batch(
     column: str | None = None,
     **options: Any,
 ) -> list[Explanation]:
-    """Why a model answered as it did on each of many examples, computed in batches.
+    """Explain a model's answers to many examples, in batches.
 
     Args:
-        examples: A list of examples, each as `explain` takes it; or a .csv, .tsv, .jsonl or .parquet file with a text
-            in each row.
+        examples: A list of examples, as in `explain`; or a .csv, .tsv, .jsonl or .parquet file with a text in each
+            row.
         model: As in `explain`.
-        target: One for all examples, or a list with one for each.
+        target: One for all examples, or a list with one per example.
         method: As in `explain`.
         processor: As in `explain`.
         readout: As in `explain`.
         truncate: As in `explain`.
-        batch_size: How many examples run at once; unless given 64 on a GPU, on a CPU 2 pictures or as many texts of
-            like length as pay.
-        progress: Show a progress bar.
+        batch_size: The number of examples that run at once; by default 64 on a GPU, and on a CPU 2 pictures or as many
+            texts of similar length as are worthwhile.
+        progress: Whether to show a progress bar.
         backward: As in `explain`.
-        predict: As in `explain`; `batch_size` says how many examples it is given at once, 32 unless given.
+        predict: As in `explain`; `batch_size` is the number of examples per call, by default 32.
         labels: As in `explain`.
-        column: The column of a file that has the texts; if None, the only one, or the one with a usual name (text,
-            sentence, review, content, question and the like).
+        column: The column of a file with the texts; by default the only one, or the one with a common name (text,
+            sentence, review, content, question and so on).
         **options: The options of the method.
 
     Returns:
-        One Explanation per example, in their order.
+        One Explanation per example, in order.
 
     Raises:
         UnsupportedModel: If the method cannot follow this model; the message says why and what works.
@@ -165,13 +165,13 @@ def explain_batch(
         with strings_are_texts():
             return explain_batch(texts, model, target, method, **settings)
     if column is not None:
-        raise WhyformerError(f"column={column!r} is that of a file, and these examples are a list: leave it out.")
+        raise WhyformerError(f"column={column!r} applies to a file, but these examples are a list: leave it out.")
     if predict is not None:
         refuse_beside_predict(model=model, processor=processor, readout=readout, truncate=truncate, backward=backward)
         answering: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
         return explain_predictions(list(examples), predict, labels, target, method, **answering, **options)
     if labels is not None:
-        raise WhyformerError("labels are the names of what predict gives; a model has its own.")
+        raise WhyformerError("labels are the names of predict's labels: leave them out for a model, which has its own.")
     if method is not None:
         check_options(choose_method(method, backward)[0], options)
     loaded_model = resolve_model(model, processor)
@@ -210,15 +210,15 @@ def explain_encoded(
     backward: Backward | None = None,
     **options: Any,
 ) -> list[Explanation]:
-    """`explain_batch` of examples that are encoded already; definite targets are in their order."""
+    """`explain_batch` for encoded examples, with resolved targets in the same order."""
     batch_size = 1 if needs_padding_token(loaded_model.model) else check_batch_size(batch_size)
     size = batch_size or BATCH_SIZE.get(device_of(loaded_model.model).type, BATCH_SIZE["cpu"])
     targets = encoded_targets(loaded_model, encoded, target, size)
     items = list(zip(encoded, targets if isinstance(targets, list) else repeat(None), strict=False))
-    # A function of the caller's own, or weights for each example, may depend on their order.
+    # A user's own function, or weights per example, may depend on their order.
     keeps_order = callable(targets) or isinstance(readout, Tensor)
     if len({one.length for one in encoded}) > 1:
-        size = 1  # sounds of one length alone run together
+        size = 1  # only sounds of equal length run together
 
     def run(choice: MethodChoice) -> list[Explanation]:
         by_example: list[list[ExplainedAnswer]] = [[] for _ in {one.example for one in encoded}]
@@ -235,7 +235,7 @@ def explain_encoded(
             steps = partial(track, description=doing, progress=progress and reads.subsets)
             return _answers(loaded_model, [one for one, _ in batch], own, choice, readout, checkpoint, steps)
 
-        # What asks the model hundreds of times shows how far it is with each batch.
+        # Methods that run the model hundreds of times show progress within each batch.
         bar, by_blocks = progress and not reads.subsets, choice.can_go_by_blocks
         results = in_batches(items, answer, batches, doing, progress=bar, can_go_by_blocks=by_blocks)
         for one, each_answer in zip(encoded, results, strict=True):

@@ -1,4 +1,4 @@
-"""A model made to write, and each token of what it writes explained by what came before it."""
+"""Let a model write, and explain each token by the text before it."""
 
 from __future__ import annotations
 
@@ -48,21 +48,20 @@ def continuation(
 ) -> Continuation:
     """Let a model continue a text, and explain each token it writes.
 
-    Each token is the likeliest that the model may write. Its own generation settings hold: what its decoder starts
-    from, tokens it must begin with, must not write, or ends with.
+    Each token is the most likely one that the model's generation settings allow: decoder start, forced, suppressed
+    and end tokens are respected.
 
     Args:
-        example: A text; for a model with an encoder also (text, what was written so far), for one that sees pictures
-            (picture, text), ([pictures], text) or chat messages, for one that hears a sound, or (sound, what was
-            written so far).
-        model: The name of a bundled model, a folder, a Hugging Face id, a LoadedModel, or a module of your own.
+        example: A text; for a model with an encoder also (text, output so far); for one that reads pictures (picture,
+            text), ([pictures], text) or chat messages; for one that reads sounds a sound, or (sound, output so far).
+        model: The name of a bundled model, a folder, a Hugging Face id, a LoadedModel, or your own module.
         method: The name of a method, as in `explain`.
-        tokens: How many tokens it is to write at most.
-        processor: The tokenizer of a module of your own, where its folder does not have it.
-        readout: Where the answer is read, as in `explain`.
-        truncate: Go on from the beginning of a text that is longer than the model's limit.
-        batch_size: How many tokens are explained at once.
-        progress: Show a progress bar.
+        tokens: The maximum number of tokens to write.
+        processor: The tokenizer of your own module, if its folder has none.
+        readout: The read-out, as in `explain`.
+        truncate: Whether to cut a text that is longer than the model's limit and continue its beginning.
+        batch_size: The number of tokens that are explained at once.
+        progress: Whether to show a progress bar.
         backward: "gradient", or "libra" for LibraGrad's rules.
         **options: The options of the method.
 
@@ -70,7 +69,7 @@ def continuation(
         A Continuation: the text, and an Explanation of each of its tokens.
 
     Raises:
-        WhyformerError: If the model writes nothing, has no room for so many tokens, or an option cannot be used.
+        WhyformerError: If the model does not write, lacks room for the tokens, or an option cannot be used.
 
     Example:
         >>> len(whyformer.continuation("The film was", model="mini-gpt", tokens=2, method="rollout").tokens)
@@ -78,10 +77,10 @@ def continuation(
     """
     loaded_model = resolve_model(model, processor)
     if not loaded_model.task.writes:
-        raise WhyformerError(f"{loaded_model.name} writes nothing: use explain.")
+        raise WhyformerError(f"{loaded_model.name} does not write text: use explain.")
     check_written(tokens)
     if "target" in options:
-        raise WhyformerError("A continuation explains every token that is written: use explain to ask about another.")
+        raise WhyformerError("A continuation explains every written token, so that it takes no target: use explain.")
     (encoded,) = encode(loaded_model, [example], truncate=truncate, room=tokens - 1)
     if encoded.parts.keys() & {"audio", "image"}:
         settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward}
@@ -117,7 +116,7 @@ def _exchange(encoded: EncodedExample, ids: Sequence[int]) -> Exchange:
 def _explanation(
     loaded_model: LoadedModel, choice: MethodChoice, encoded: EncodedExample, token: int, row: ExchangeRowScores
 ) -> Explanation:
-    """The Explanation of a token by the example as it was when the token was written."""
+    """The Explanation of a token by the text before it."""
     if encoded.written is None:
         streams = {"text": (encoded.chunk, np.concatenate([row.prompt, row.response]))}
     else:
@@ -131,7 +130,7 @@ def _explanation(
     answer = ExplainedAnswer(
         encoded,
         parts,
-        index=None,  # its probability is known already
+        index=None,  # its probability is already known
         name=Vocabulary(loaded_model.tokenizer)[token],
         logits=None,
         is_sole=False,
@@ -143,30 +142,31 @@ def _explanation(
 
 
 def _check_room(loaded_model: LoadedModel, encoded: EncodedExample, room: int) -> None:
-    """Refuse more tokens than a decoder beside an encoder has positions for."""
+    """Check that an encoder-decoder has positions for the tokens."""
     limit = getattr(config_of(loaded_model.model), "max_position_embeddings", None)
     if encoded.written is None or limit is None:
         return
-    begun = len(encoded.written.encoding["input_ids"])
-    if begun + room > limit:
+    length = len(encoded.written.encoding["input_ids"])
+    if length + room > limit:
         raise WhyformerError(
-            f"tokens={room + 1}: {loaded_model.name} has written {begun} tokens and can write {limit - begun + 1} more."
+            f"tokens={room + 1}: {loaded_model.name} has written {length} tokens and can write "
+            f"{limit - length + 1} more."
         )
 
 
 def _before(encoded: EncodedExample) -> list[int]:
-    """The last token before those to be written, after which it shows whether a word begins with a space."""
+    """The last token before the new ones, needed to decode leading spaces."""
     goes_on = encoded.chunk if encoded.written is None else encoded.written
     assert goes_on is not None
     return goes_on.encoding["input_ids"][-1:] if goes_on.layout.size else []
 
 
 def _after(loaded_model: LoadedModel, encoded: EncodedExample, number: int, ids: Sequence[int]) -> EncodedExample:
-    """The example when these tokens have been written."""
+    """The example after these tokens have been written."""
     if loaded_model.task.has_decoder:
         assert encoded.written is not None
-        given = encoded.written.encoding["input_ids"]
-        before = given[len(given) - encoded.written.layout.size :]
+        token_ids = encoded.written.encoding["input_ids"]
+        before = token_ids[len(token_ids) - encoded.written.layout.size :]
         written = written_of([*before, *ids], loaded_model)
         return EncodedExample(number, {"text": encoded.chunk, "written": written})
     assert encoded.chunk is not None
@@ -175,7 +175,7 @@ def _after(loaded_model: LoadedModel, encoded: EncodedExample, number: int, ids:
     text, names, offsets = decode_tokens(list(ids), loaded_model.tokenizer, _before(encoded))
     start, first = len(layout.texts[-1]), len(chunk.encoding["input_ids"])
     longer = WordPieces(
-        (*layout.texts[:-1], layout.texts[-1] + text),  # of a pair, what is written follows the second
+        (*layout.texts[:-1], layout.texts[-1] + text),  # in a pair, new text follows the second
         layout.tokens + names,
         layout.segments + (len(layout.texts) - 1,) * len(ids),
         layout.offsets + tuple((start + a, start + b) for a, b in offsets),

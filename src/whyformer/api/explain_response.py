@@ -1,4 +1,4 @@
-"""Why a model responded as it did: spans of a response explained by sources in the prompt."""
+"""Explain a response: its spans by sources in the prompt."""
 
 from __future__ import annotations
 
@@ -53,43 +53,44 @@ def explain_response(
     backward: Backward | None = None,
     **options: Any,
 ) -> Response:
-    """Why a model responded as it did: which parts of the prompt each part of the response comes from.
+    """Explain a response: which parts of the prompt each part of the response comes from.
 
-    The prompt and the response are read at once. The score of a span of the response is the sum of its tokens'
+    The model reads prompt and response together. The score of a span of the response is the sum of its tokens'
     log-probabilities; the tokens of a chat template are never scored.
 
     Args:
-        prompt: A text, a Path to one, or a list of chat messages {"role": …, "content": …}, which go through the
-            tokenizer's own chat template. For a model that writes about pictures (picture, text), ([pictures], text)
-            or messages with pictures in them; for one that hears a sound, or (sound, what was written so far). Each
-            picture is a source like any other, and so is the sound.
-        response: The response: a text (character for character what follows the prompt), its token ids, or None to let
-            the model write it. It need not be what the model would have written.
-        model: The name of a bundled model that writes, a folder, a Hugging Face id, a LoadedModel, or a module.
-        method: The name of a method, as in `explain`; or one that asks the model again without some of the sources:
-            "context_ablation", "leave_one_out", "kernel_shap", "lime", "rise", "mask_regression". If None,
-            generic_attention, the best of one backward pass on responses whose truth is known; about pictures by libra,
-            the best on words that are read off known objects.
+        prompt: A text, a Path to one, or a list of chat messages {"role": …, "content": …}, which are formatted by the
+            tokenizer's chat template. For a model that reads pictures, (picture, text), ([pictures], text) or messages
+            with pictures; for one that reads sounds, a sound, or (sound, output so far). Each picture is a source, and
+            so is the sound.
+        response: A text (exactly as it follows the prompt), its token ids, or None to let the model write it. It need
+            not be the response that the model would have written.
+        model: The name of a bundled generative model, a folder, a Hugging Face id, a LoadedModel, or a module.
+        method: The name of a method, as in `explain`; or one that runs the model without some of the sources:
+            "context_ablation", "leave_one_out", "kernel_shap", "lime", "rise", "mask_regression". By default
+            generic_attention, the best with one backward pass on responses with known truth; for pictures by libra,
+            the best on words that describe known objects.
         context: Documents that the prompt asks about: texts, (name, text) or {"name": …, "text": …}.
-        layout: How documents and question become a text, with {documents} and {question} in it; the documents first
-            unless given.
-        units: What of the response is explained: "response", "sentence", "word", "token", a quotation of it, or a list
-            of quotations and (start, end) in characters. If None, sentences where there are several, else the whole.
-        sources: What of the prompt it is explained by: "token", "word", "sentence", "paragraph", "message", "document",
-            or a list of (start, end) in characters. If None, sentences where there are several, else words.
-        contrast: Another response to the same prompt, as text or token ids: why this rather than that. Each span's
-            scores are those for it less those for all of the other; the whole response is one span unless units say.
-        aggregate: What a source has of its tokens' scores: "positive" adds up those above 0, "sum" all with their sign,
-            "mean" is their mean, "max" the one furthest from 0.
-        sinks: "leave_out" leaves the first token that is read, where attention rests for want of better, out of its
-            source's score; "keep" does not. Its share is reported either way.
-        tokens: How many tokens the model writes at most.
-        seed: None writes the likeliest tokens; a number draws them by the model's generation settings with that seed.
-            A method that draws (context_ablation, random) draws by it, too.
-        processor: The tokenizer of a module of your own, where its folder does not have it.
-        batch_size: How many rows run at once; as many as fill the device unless given, fewer where memory runs out.
-        progress: Show a progress bar.
-        backward: "gradient", or "libra" for LibraGrad's rules, under any method that reads gradients.
+        layout: The template of documents and question, with {documents} and {question} in it; by default the documents
+            come first.
+        units: The spans of the response: "response", "sentence", "word", "token", a quotation, or a list of quotations
+            and (start, end) in characters. By default sentences if there are several, otherwise the whole response.
+        sources: The sources in the prompt: "token", "word", "sentence", "paragraph", "message", "document", or a list
+            of (start, end) in characters. By default sentences if there are several, otherwise words.
+        contrast: Another response to the same prompt, as text or token ids: why this rather than that. The scores of
+            the whole other response are subtracted from each span's; by default the whole response is one span.
+        aggregate: How the scores of a source's tokens are combined: "positive" sums those above 0, "sum" all of them,
+            "mean" is their mean, "max" the one with the largest magnitude.
+        sinks: "leave_out" leaves the first token, an attention sink, out of its source's score; "keep" does not. Its
+            share is reported either way.
+        tokens: The maximum number of tokens that the model writes.
+        seed: None writes the most likely tokens; a number samples them by the model's generation settings with that
+            seed. Methods that sample (context_ablation, random) use it too.
+        processor: The tokenizer of your own module, if its folder has none.
+        batch_size: The number of rows that run at once; by default as many as fill the device, fewer if memory runs
+            out.
+        progress: Whether to show a progress bar.
+        backward: "gradient", or "libra" for LibraGrad's rules, for any method that reads gradients.
         **options: The options of the method.
 
     Returns:
@@ -97,8 +98,8 @@ def explain_response(
 
     Raises:
         UnsupportedModel: If the method cannot follow this model; the message says why and what works.
-        WhyformerError: If the prompt, the response, its parts, the model or an option cannot be used as given; a prompt
-            that is longer than the model's context is refused, never cut.
+        WhyformerError: If the prompt, the response, its parts, the model or an option cannot be used as given, or the
+            prompt is longer than the model's context: it is never cut.
 
     Example:
         >>> documents = [("weather", "It rained all day."), ("review", "The music was great.")]
@@ -150,15 +151,15 @@ def explain_responses(
     backward: Backward | None = None,
     **options: Any,
 ) -> list[Response]:
-    """Why a model responded as it did to each of many prompts, computed in batches.
+    """Explain responses to many prompts, in batches.
 
     Args:
-        prompts: A list of prompts, each as `explain_response` takes it.
-        responses: One for each prompt; None for those, or instead of all, that the model is to write.
+        prompts: A list of prompts, as in `explain_response`.
+        responses: One per prompt, with None for those that the model writes; None for all.
         model: As in `explain_response`.
         method: As in `explain_response`.
-        contexts: The documents of each prompt; None for those, or instead of all, that have none.
-        contrasts: For each prompt the response that its own is set against, or None.
+        contexts: The documents of each prompt, with None for those without; None for all.
+        contrasts: For each prompt, the response to contrast with, or None.
         layout: As in `explain_response`.
         units: As in `explain_response`, the same for all.
         sources: As in `explain_response`, the same for all.
@@ -173,11 +174,11 @@ def explain_responses(
         **options: The options of the method.
 
     Returns:
-        One Response per prompt, in their order.
+        One Response per prompt, in order.
 
     Raises:
         UnsupportedModel: If the method cannot follow this model; the message says why and what works.
-        WhyformerError: If anything cannot be used as given, or there are not as many responses as prompts.
+        WhyformerError: If anything cannot be used as given, or the numbers of responses and prompts differ.
 
     Example:
         >>> prompts = ["The film was", "The music was"]
@@ -186,7 +187,7 @@ def explain_responses(
     """
     if isinstance(prompts, (str, Path)):
         raise WhyformerError(
-            f"explain_responses takes a list of prompts, not {str(prompts)[:40]!r} alone: use explain_response."
+            f"explain_responses takes a list of prompts, not one ({str(prompts)[:40]!r}): use explain_response."
         )
     options = _checked_options(method, backward, options, seed)
     check_choice("aggregate", aggregate, SourceAggregate)
@@ -223,7 +224,7 @@ def explain_responses(
 
 
 def choose_response_method(name: str | None, backward: str | None) -> Method:
-    """The method that explains a response: one of those that read the model, or that ask it without some sources."""
+    """The method that explains a response, by reading the model or by removing sources."""
     method = method_named(RESPONSE_DEFAULT[0] if name is None else name)
     if method.reads.subsets:
         return check_backward(method, backward)
@@ -233,10 +234,10 @@ def choose_response_method(name: str | None, backward: str | None) -> Method:
 def _checked_options(
     name: str | None, backward: str | None, options: dict[str, Any], seed: int | None
 ) -> dict[str, Any]:
-    """The method's options, with the seed where it draws; refused where there is no such method, way back or option."""
+    """Validate the method, its backward rules and options, and add the seed if it samples."""
     method = choose_response_method(name, backward)
     with_seed = options | ({"seed": seed} if seed is not None and "seed" in method.options else {})
-    if method.reads.subsets:  # what is removed of a response are its sources, whose units and fill are theirs
+    if method.reads.subsets:  # for a response, sources are removed, with their own units and fill
         method = replace(method, kinds=("response",))
     check_options(method, with_seed)
     return with_seed
@@ -247,5 +248,5 @@ def _one_each(name: str, values: Iterable[Any] | None, count: int) -> list[Any]:
         return [None] * count
     each = [values] if isinstance(values, str) else list(values)
     if len(each) != count:
-        raise WhyformerError(f"{len(each)} {name} for {count} prompts: give one each, or None.")
+        raise WhyformerError(f"{len(each)} {name} for {count} prompts: give one per prompt, or None.")
     return each

@@ -1,4 +1,4 @@
-"""A model made to write: the likeliest tokens, or a sample with a seed."""
+"""Generate text: the most likely tokens, or a sample with a seed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from whyformer.models.structure import device_of
 def generate(loaded_model: LoadedModel, inputs: Inputs, tokens: int, *, seed: int | None = None) -> list[int]:
     """Generate tokens up to the end-of-text token, which is left out.
 
-    Without a seed each token is the likeliest; with one it is drawn by the model's own generation settings.
+    Without a seed, greedily; with one, tokens are sampled by the model's own generation settings.
     """
     before = inputs["decoder_input_ids" if loaded_model.task.has_decoder else "input_ids"].shape[1]
-    # Stopped one token before its own end, it is not made to end its text there (forced_eos_token_id).
+    # Stop one token before its maximum, where it would be forced to end (forced_eos_token_id).
     enough = StoppingCriteriaList([MaxLengthCriteria(before + tokens)])
     model = cast(Any, loaded_model.model)
     with torch.no_grad(), quiet(), _seeded(seed, device_of(model)):
@@ -34,7 +34,7 @@ def generate(loaded_model: LoadedModel, inputs: Inputs, tokens: int, *, seed: in
     ends = end_ids(loaded_model)
     ids = list(takewhile(lambda token: token not in ends, ids))
     if not ids:
-        raise WhyformerError(f"{loaded_model.name} writes nothing after this: it ends at once.")
+        raise WhyformerError(f"{loaded_model.name} ends its text at once after this: there is nothing to explain.")
     return ids
 
 
@@ -58,12 +58,12 @@ def transcribe(loaded_model: LoadedModel, inputs: Inputs, tokens: int) -> list[i
         written.append(token)
         ids = torch.cat([ids, ids.new_tensor([[token]])], dim=1)
     if not written:
-        raise WhyformerError(f"{loaded_model.name} writes nothing after this: it ends at once.")
+        raise WhyformerError(f"{loaded_model.name} ends its text at once after this: there is nothing to explain.")
     return written
 
 
 def end_ids(loaded_model: LoadedModel) -> set[int]:
-    """The tokens that end what the model writes."""
+    """The tokens that end a generated text."""
     settings = getattr(loaded_model.model, "generation_config", None)
     end = getattr(settings, "eos_token_id", None)
     ends = end if isinstance(end, list) else [end]
@@ -78,12 +78,12 @@ def check_written(tokens: Any) -> None:
 
 @contextmanager
 def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """While inside, random numbers are those of the seed; afterwards they go on as if nothing had been drawn."""
+    """Seed random numbers within the context, and restore their state afterwards."""
     if seed is None:
         yield
         return
     if type(seed) is not int or seed < 0:
-        raise WhyformerError(f"seed={seed!r}: a whole number, 0 or more, or None for the likeliest tokens.")
+        raise WhyformerError(f"seed={seed!r}: a whole number, 0 or more, or None for the most likely tokens.")
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield

@@ -1,7 +1,7 @@
-"""How much memory an explanation takes: measured on shorter inputs, extrapolated to the requested length.
+"""Estimate the memory of an explanation: measured on shorter inputs, extrapolated to the requested length.
 
-What grows how is known: weights not at all, states and activations with the tokens, maps and masks with their square.
-How much there is of each depends on the model, the method and the device, and is measured instead of guessed.
+Weights do not grow with the tokens, states and activations grow linearly, and maps and masks quadratically. The
+coefficients depend on the model, the method and the device, and are measured.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from whyformer.models.task import answer_of_class
 from whyformer.tracing.path import inputs_at_once
 from whyformer.watching.kernels import KEPT
 
-MEASURED_WHOLE = 256  # tokens that are measured as they are
-MEASURED_FRACTIONS = (8, 4, 2)  # of a longer input, which are measured in its place
+MEASURED_WHOLE = 256  # tokens that are measured directly
+MEASURED_FRACTIONS = (8, 4, 2)  # of a longer input, measured instead
 
 
 class OutOfMemory(WhyformerError):
-    """Memory ran out while it was measured."""
+    """Memory ran out while measuring."""
 
 
 def estimate_memory(
@@ -45,17 +45,16 @@ def estimate_memory(
     backward: Backward | None = None,
     **options: Any,
 ) -> int:
-    """The bytes that an explanation of texts of so many tokens takes at its peak, the weights included.
+    """Estimate the peak memory in bytes of explaining texts of this many tokens, including the weights.
 
-    Inputs of half the length and less are explained, and what they take is carried on: as the square of the
-    tokens, what their number is a factor of, and what stays. Inputs are random, of 256 tokens at most they are as long
-    as asked.
+    Random inputs of half the length and less are explained, and their memory is extrapolated by a quadratic, a linear
+    and a constant term. Up to 256 tokens are measured directly.
 
     Args:
         model: A model that reads a text, on its device and in evaluation mode.
-        tokens: How many tokens the text has.
-        method: The name of a method; the default without one.
-        batch: How many texts are explained at once.
+        tokens: The number of tokens of the text.
+        method: The name of a method; by default the default method.
+        batch: The number of texts that are explained at once.
         backward: As in `attribute`.
         **options: The options of the method.
 
@@ -64,8 +63,8 @@ def estimate_memory(
 
     Raises:
         UnsupportedModel: If the method cannot follow this model.
-        WhyformerError: If the model does not read a text alone, lacks that many positions, or memory runs out already
-            at half the length.
+        WhyformerError: If the model does not read a single text, lacks that many positions, or runs out of memory at
+            half the length already.
 
     Example:
         >>> bert = whyformer.load("mini-bert", device="cpu").model
@@ -75,7 +74,7 @@ def estimate_memory(
     model = unwrapped(model)
     check_tokens(model, tokens)
     check_count("batch", batch)
-    # What repeats its input does so less often the longer it is: the shorter ones are to repeat it as often.
+    # Methods that repeat their input do so less often for longer ones: repeat the shorter ones as often.
     at_once = max(1, inputs_at_once(tokens, device_of(model).type))
 
     answer = answer_of_class(type(model).__name__)
@@ -97,12 +96,12 @@ def estimate_memory(
         if not is_out_of_memory(error):
             raise
         raise OutOfMemory(f"Out of memory: {tokens} tokens need more than {device_of(model)} has.") from None
-    activations = peaks[0] if lengths == [tokens] else _carried_on(lengths, peaks, tokens)
+    activations = peaks[0] if lengths == [tokens] else _extrapolated(lengths, peaks, tokens)
     return weight_bytes(model) + batch * activations
 
 
 def _first_number(output: Any) -> ExampleScores:
-    """One number of an output, whatever it is about: which one makes no difference to memory."""
+    """Any number of an output: which one makes no difference to memory."""
     first: Tensor = next(value for value in output.values() if isinstance(value, Tensor))
     return first.flatten(1)[:, 0]
 
@@ -115,7 +114,7 @@ def weight_bytes(model: nn.Module) -> int:
 
 
 def available_bytes(model: nn.Module) -> int:
-    """Bytes the model's device has for it: free memory plus its own weights."""
+    """Bytes that the device has for the model: free memory plus its own weights."""
     device = device_of(model)
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
@@ -125,14 +124,14 @@ def available_bytes(model: nn.Module) -> int:
 
 
 def peak_bytes(call: Callable[[], object], model: nn.Module) -> int:
-    """The most memory that a call holds at once, beyond the weights: as CUDA counts it, elsewhere by live tensors."""
+    """The peak memory of a call beyond the weights: by CUDA's counter, or elsewhere by live tensors."""
     device = device_of(model)
     if device.type != "cuda":
         counter = LiveBytes(model)
         with counter:
             call()
         return counter.peak
-    call()  # libraries take their work spaces once
+    call()  # libraries allocate their workspaces once
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
@@ -143,7 +142,7 @@ def peak_bytes(call: Callable[[], object], model: nn.Module) -> int:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of the tensors that are made while inside and not yet gone."""
+    """Counts the bytes of live tensors created within the context."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -187,7 +186,7 @@ def _stored_bytes(x: Tensor) -> int:
 
 
 def _lengths(tokens: int, heads: int) -> list[int]:
-    """The lengths to measure: on the same side of the limit above which maps are not kept, and far enough apart."""
+    """The lengths to measure: far enough apart, and on the same side of the limit above which maps are not kept."""
     if tokens <= MEASURED_WHOLE:
         return [tokens]
     limit = math.isqrt(KEPT // heads)
@@ -200,21 +199,21 @@ def _lengths(tokens: int, heads: int) -> list[int]:
     return sorted({min(length, tokens) for length in lengths})
 
 
-def _carried_on(lengths: Sequence[int], peaks: Sequence[int], tokens: int) -> int:
-    """The peak at so many tokens by those at fewer: no part of it shrinks, and a straight line is preferred."""
+def _extrapolated(lengths: Sequence[int], peaks: Sequence[int], tokens: int) -> int:
+    """Extrapolate the peak: no term is negative, and a straight line is preferred."""
     x, y = np.array(lengths, dtype=float), np.array(peaks, dtype=float)
     for degree in range(1, len(lengths)):
         terms = np.polyfit(x, y, degree)
         misses = np.abs(np.polyval(terms, x) - y) / y
         if misses.max() < 0.005 or degree == len(lengths) - 1:
             break
-    if terms[0] <= 0:  # a bend downwards is noise
+    if terms[0] <= 0:  # a negative quadratic term is noise
         terms = np.polyfit(x[-2:], y[-2:], 1)
     return max(round(float(np.polyval(terms, tokens))), peaks[-1])
 
 
 def random_text(model: nn.Module, length: int) -> Inputs:
-    """A text of so many random word pieces."""
+    """A text of random word pieces."""
     config = config_of(model).get_text_config()
     generator = torch.Generator().manual_seed(0)
     pieces = torch.randint(2, config.vocab_size, (1, length), generator=generator).to(device_of(model))
@@ -235,7 +234,7 @@ def check_tokens(model: nn.Module, tokens: int) -> None:
         raise WhyformerError(f"tokens={tokens!r}: a whole number, at least 2.")
     takes = getattr(model, "main_input_name", None)
     if takes != "input_ids" or getattr(config, "is_encoder_decoder", False) or hasattr(config, "vision_config"):
-        raise WhyformerError(f"{name} does not read one text alone: how much memory it takes is not estimated.")
+        raise WhyformerError(f"{name} does not read a single text: its memory cannot be estimated.")
     positions = getattr(config.get_text_config(), "max_position_embeddings", None)
     if isinstance(positions, int) and 0 < positions < tokens:
         raise WhyformerError(f"tokens={tokens}: {name} has positions for {positions}.")

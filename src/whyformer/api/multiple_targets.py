@@ -1,4 +1,4 @@
-"""One example, several targets: an Explanation for each answer of a model."""
+"""Explain several targets of one example."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def explain_targets(
     backward: Backward | None = None,
     **options: Any,
 ) -> list[Explanation]:
-    """Why a model gave each of several answers to one example.
+    """Explain several answers of a model to one example.
 
     Args:
         example: As in `explain`.
         model: As in `explain`.
-        targets: Each as `explain` takes it. If None, every answer that the model gives: the entities of a text, the
-            labels that are likelier than not where each is judged by itself, the objects that are found likelier than
-            not, each mask, each choice or candidate; of other models the predicted one.
+        targets: Targets, as in `explain`. By default every answer of the model: the entities of a text, the labels of a
+            multi-label classifier with a probability above one half, likewise the objects of a detector, each mask,
+            each choice or candidate; for other models the predicted label.
         method: As in `explain`.
         processor: As in `explain`.
         truncate: As in `explain`.
@@ -43,7 +43,7 @@ def explain_targets(
         **options: The options of the method.
 
     Returns:
-        One Explanation per target, in their order; none where the model finds nothing.
+        One Explanation per target, in order; empty if the model finds nothing.
 
     Raises:
         UnsupportedModel: If the method cannot follow this model; the message says why and what works.
@@ -55,7 +55,7 @@ def explain_targets(
         ['negative', 'positive']
     """
     if isinstance(targets, str):
-        raise WhyformerError(f"explain_targets takes a list of targets, not {targets!r:.40} alone: use explain.")
+        raise WhyformerError(f"explain_targets takes a list of targets, not one ({targets!r:.40}): use explain.")
     loaded_model = resolve_model(model, processor)
     each: list[Any] = every_target(loaded_model, example, truncate=truncate) if targets is None else list(targets)
     settings: dict[str, Any] = {"truncate": truncate, "backward": backward, **options}

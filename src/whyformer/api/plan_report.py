@@ -1,4 +1,4 @@
-"""The plan for an example and the record of a model, block by block: `whyformer doctor MODEL --plan EXAMPLE`."""
+"""Report the plan for an example and the recorded blocks: `whyformer doctor MODEL --plan EXAMPLE`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVERYTHING = Reads(maps="all", edges=True)  # with states and weights
 
 
 def plan_report(loaded_model: LoadedModel, example: Any, method: str | None = None) -> str:
-    """The plan of a method for an example, and what a pass that notes everything sees, block by block."""
+    """The plan of a method for an example, and a complete recording of the model, block by block."""
     model = loaded_model.model
     encoded, target = encode_with_target(loaded_model, example)
     inputs = model_inputs(loaded_model, [encoded])
@@ -29,4 +29,4 @@ def plan_report(loaded_model: LoadedModel, example: Any, method: str | None = No
         seen = trace(model, inputs, target, reads=EVERYTHING).describe()
     except UnsupportedModel as error:
         seen = f"refused: {reason_of(error)}"
-    return f"{chosen.name}\n{plan}\n\nA pass that notes everything\n{seen}"
+    return f"{chosen.name}\n{plan}\n\nEverything that can be recorded\n{seen}"

@@ -1,4 +1,4 @@
-"""Any function that answers examples explained by its answers alone: a served model, an API, no torch needed there."""
+"""Explain any function by its outputs only: a served model or an API, without torch."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from whyformer.targets.scores import Contrast, Target, one_each
 
 Predict = Callable[[list[Any]], Any]
 DEFAULT_REMOVAL_METHOD = "kernel_shap"
-UNNAMED = "mini-vit"  # the model of `explain` where none is named
-EXAMPLES_AT_ONCE = 32  # examples that the function is given at once
-PATCHES, FINE_PATCHES = 8, 28  # on a side of a square picture, where they are the units, and where superpixels are
-MASK_SIDE = 224  # masks of larger pictures are made this large, and enlarged
-SURE = 1e-3  # how far the answers to an example may be from adding up to 1 and be probabilities
+UNNAMED = "mini-vit"  # the default model of `explain`
+EXAMPLES_AT_ONCE = 32  # examples per call of the function
+PATCHES, FINE_PATCHES = 8, 28  # on a side of a square picture, if patches are the units, and for superpixels
+MASK_SIDE = 224  # masks of larger pictures have this size, and are enlarged
+SURE = 1e-3  # the largest deviation from a sum of 1 for outputs to count as probabilities
 
 
 @dataclass(frozen=True, eq=False)
 class RemovableUnits:
-    """An example whose places can be removed; `without` gives it with a share of each, `part` lays scores on it."""
+    """An example with removable places; `without` removes a share of each, `part` lays scores on it."""
 
     whole: Any
     name: str
@@ -52,7 +52,7 @@ class RemovableUnits:
 
 @dataclass(frozen=True)
 class FunctionScores:
-    """A function that answers examples, and what its answers are called."""
+    """A function of examples, with the names of its outputs."""
 
     predict: Predict
     labels: Mapping[int, str]
@@ -70,19 +70,19 @@ class FunctionScores:
         """Outputs [example, label] for the transformed examples, one batch at a time."""
         rows = []
         for batch in track(consecutive(len(examples), self.batch_size), f"asking {self.name}", progress=self.progress):
-            given = _numbers(self.predict([make(examples[number]) for number in batch]))
-            if given.ndim != 2 or len(given) != len(batch) or given.shape[1] < 1:
+            outputs = _numbers(self.predict([make(examples[number]) for number in batch]))
+            if outputs.ndim != 2 or len(outputs) != len(batch) or outputs.shape[1] < 1:
                 raise WhyformerError(
-                    f"predict gave an array of shape {given.shape} for {len(batch)} examples: a row for each, with a "
-                    "number for each label."
+                    f"predict returned an array of shape {outputs.shape} for {len(batch)} examples: return one row per "
+                    "example with one number per label."
                 )
-            if self.labels and given.shape[1] != len(self.labels):
+            if self.labels and outputs.shape[1] != len(self.labels):
                 raise WhyformerError(
-                    f"predict gave {given.shape[1]} numbers an example, and labels has {len(self.labels)}."
+                    f"predict returned {outputs.shape[1]} numbers per example, but there are {len(self.labels)} labels."
                 )
-            if not np.isfinite(given).all():
-                raise WhyformerError("predict gave NaN or infinite numbers.")
-            rows.append(given)
+            if not np.isfinite(outputs).all():
+                raise WhyformerError("predict returned NaN or infinite numbers.")
+            rows.append(outputs)
         return np.concatenate(rows)
 
 
@@ -92,7 +92,7 @@ def _numbers(answers: Any) -> np.ndarray:
         numbers = np.asarray(answers, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise WhyformerError(
-            f"predict gave {answers!r:.60}: a row of numbers for each example, all of one length."
+            f"predict returned {answers!r:.60}: return one row of numbers per example, all of equal length."
         ) from error
     return numbers[:, None] if numbers.ndim == 1 else numbers
 
@@ -103,9 +103,7 @@ def refuse_beside_predict(**settings: Any) -> None:
     for name, value in settings.items():
         is_set = value != unset.get(name) if isinstance(value, str) else value is not unset.get(name)
         if is_set:
-            raise WhyformerError(
-                f"{name}={value!r:.40} is about a model, and predict is explained by its answers alone."
-            )
+            raise WhyformerError(f"{name}={value!r:.40} needs a model, but predict is explained by its outputs only.")
 
 
 def explain_predictions(
@@ -121,7 +119,7 @@ def explain_predictions(
     fill: Fill = "mean",
     **options: Any,
 ) -> list[Explanation]:
-    """Why the function answered as it did on each of the examples, texts and pictures."""
+    """Explain the outputs of a function for each of the examples, texts and pictures."""
     chosen = _method(method)
     check_options(chosen, options)
     check_choice("fill", fill, Fill)
@@ -129,10 +127,10 @@ def explain_predictions(
         check_choice("units", units, UnitKind)
     if "erasure" in options:
         raise WhyformerError(
-            f"erasure={options['erasure']!r} is about tokens, and predict is given texts: words are cut out."
+            f"erasure={options['erasure']!r} applies to tokens, but predict takes texts: words are deleted."
         )
     if not callable(predict):
-        raise WhyformerError(f"predict is a function of a list of examples, not {predict!r:.40}.")
+        raise WhyformerError(f"predict must be a function of a list of examples, not {predict!r:.40}.")
     named = {} if labels is None else dict(enumerate(map(str, labels)))
     prediction = FunctionScores(predict, named, check_batch_size(batch_size) or EXAMPLES_AT_ONCE, progress)
     removable = [_removable(example, units, fill) for example in examples]
@@ -148,9 +146,7 @@ def explain_predictions(
 def _method(name: str | None) -> Method:
     known = methods_of("function")
     if name is not None and name not in known:
-        raise WhyformerError(
-            f"{name!r} cannot explain predict, of which only answers are known: {', '.join(known)} can."
-        )
+        raise WhyformerError(f"{name!r} reads the model, which predict hides: use {', '.join(known)}.")
     return known[name or DEFAULT_REMOVAL_METHOD]
 
 
@@ -166,7 +162,7 @@ def _explanation(
         if not isinstance(example.whole, str):
             return score(prediction.answers(kept, example.without))[:, None]
         versions = [example.without(row) for row in kept]
-        different = list(dict.fromkeys(versions))  # few words have few subsets: none is evaluated twice
+        different = list(dict.fromkeys(versions))  # few words have few subsets: evaluate each once
         scores = dict(zip(different, score(prediction.answers(different)), strict=True))
         return np.array([[scores[version]] for version in versions])
 
@@ -204,15 +200,15 @@ def _removable(example: Any, units: UnitKind | None, fill: Fill) -> RemovableUni
     is_text = isinstance(example, str) or (isinstance(example, Path) and example.suffix in (".txt", ".md"))
     if is_text:
         if units not in (None, "word"):
-            raise WhyformerError(f"units={units!r}: what is removed of a text that predict is given is a word.")
+            raise WhyformerError(f"units={units!r}: the units of a text for predict are words.")
         return _removable_text(str(text_of(example)))
     if units == "word":
-        raise WhyformerError("units='word' is for texts: a picture has 'token', its patches, or 'superpixel'.")
+        raise WhyformerError("units='word' is for texts: for a picture use 'token' for patches, or 'superpixel'.")
     return _removable_picture(image_of(example), by_superpixel=units == "superpixel", fill=fill)
 
 
 def _removable_text(text: str) -> RemovableUnits:
-    """A text by its words, which are cut out with their white space."""
+    """A text by words, which are removed with their white space."""
     spans = word_ranges(text)
     layout = WordPieces((text,), tuple(text[a:b] for a, b in spans), (0,) * len(spans), tuple(spans))
 
@@ -258,7 +254,7 @@ def _removable_picture(picture: Image.Image, *, by_superpixel: bool, fill: Fill)
 
 
 def _imputed(pixels: np.ndarray, kept: np.ndarray) -> Image.Image:
-    """A picture whose pixels that are not kept are imputed from their neighbours."""
+    """Impute the removed pixels of a picture from their neighbours."""
     values = torch.from_numpy(pixels / 255).permute(2, 0, 1)[None]
     filled = imputed(values, torch.from_numpy(~kept)[None, None])[0, 0].permute(1, 2, 0)
     return Image.fromarray((filled.clamp(0, 1) * 255).round().byte().numpy())

@@ -1,4 +1,4 @@
-"""Options of methods, with what only a model's processor knows."""
+"""Resolve options of methods that depend on the model's processor."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def processed_options(
 ) -> dict[str, Any]:
     """The options of a method for these inputs.
 
-    A black baseline or fill is that of the model's own colours. Of a method that removes units, the special tokens of a
-    text are none, and words are known from the encoded examples, if these are given.
+    A black baseline or fill is converted to the model's colours. For methods that remove units, special tokens of a
+    text are excluded, and words are taken from the encoded examples, if given.
     """
     own = dict(options)
     if loaded_model.task.sees_pictures and _is(own.get("baseline"), "black"):
@@ -51,7 +51,7 @@ def processed_options(
 def text_units(
     loaded_model: LoadedModel, inputs: Inputs, encoded: Sequence[EncodedExample], *, by_word: bool
 ) -> Tensor:
-    """The unit that each token of the texts is of; -1 for special ones and padding."""
+    """The unit of each token of the texts; -1 for special tokens and padding."""
     ids = inputs["input_ids"]
     numbers = torch.full((len(ids), ids.shape[-1]), -1)
     special = compat.special_ids(loaded_model.tokenizer)
@@ -67,7 +67,7 @@ def text_units(
 
 
 def word_numbers(chunk: Chunk) -> np.ndarray:
-    """The word that each word piece of a chunk is of; what lies on none is by itself."""
+    """The word of each word piece of a chunk; pieces outside words are units of their own."""
     words = list(tokens_by_word(chunk.layout).values())
     numbers = len(words) + np.arange(len(chunk.positions))
     for word, tokens in reversed(list(enumerate(words))):

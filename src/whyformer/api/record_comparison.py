@@ -13,17 +13,17 @@ from whyformer.render.text_spans import one_line
 from whyformer.results.explanation import Explanation
 from whyformer.results.schema import read_field, read_list_of, read_mapping, read_number, read_text
 
-# What only a signature can prove: when, where and with what versions the file says it was computed.
+# Fields that only a signature can prove: when, where and with what versions it was computed.
 STATED = ("created", "computation")
-# What may be worded otherwise by another version of the package.
+# Fields that another version of the package may word differently.
 WORDED = ("tolerance", "doctor", "controls")
-ROUNDED = ("completeness", "logit_difference", "largest_logit")  # computed by the model; all other numbers are exact
+ROUNDED = ("completeness", "logit_difference", "largest_logit")  # computed by the model; other numbers are exact
 AUDIT_FIELDS = ("format", "version", "model", "input", "question", "explanation", "signature", *STATED, *WORDED)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was compared: what it is called, whether it is as the audit file has it, and what was found."""
+    """The result of one comparison: its name, whether the audit file agrees, and the finding."""
 
     name: str
     agrees: bool
@@ -32,7 +32,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Allowance:
-    """How far numbers may be apart: scores as a share of the largest, whatever else by itself or as a share of 1."""
+    """Tolerances: scores relative to the largest, other numbers absolute or relative to 1."""
 
     scores: float
     others: float
@@ -52,18 +52,18 @@ def compare_probability(kept: Any, now: float | None, allowance: Allowance) -> C
 
 
 def compare_scores(explanation: Mapping[str, Any], now: Explanation, allowance: Allowance) -> Check:
-    """Every score, as far from the one that was kept as a share of the largest that is computed now."""
+    """Compare every score with the stored one, relative to the largest recomputed score."""
     kept = _kept_scores(explanation)
     if kept.keys() != now.parts.keys():
-        return Check("scores", False, f"of {', '.join(now.parts)}, kept were {', '.join(kept)}")
+        return Check("scores", False, f"of {', '.join(now.parts)}, stored were {', '.join(kept)}")
     largest = max(np.abs(part.scores).max(initial=0.0) for part in now.parts.values()) or 1.0
     worst, where = -1.0, ""
     for name, (tokens, scores) in kept.items():
         part = now.parts[name]
         if tuple(tokens) != part.tokens or len(scores) != len(part.scores):
-            return Check("scores", False, f"the tokens of {name} are others")
+            return Check("scores", False, f"the tokens of {name} differ")
         apart = np.abs(scores - part.scores) / largest
-        if len(apart) and not apart.max() <= worst:  # NaN is further than any number
+        if len(apart) and not apart.max() <= worst:  # NaN is farther than any number
             place = int(apart.argmax())
             worst, token = float(apart[place]), one_line(part.tokens[place])
             where = f"token {place + 1} of {name}, {token!r}: {part.scores[place]:.6g}, kept {scores[place]:.6g}"
@@ -73,7 +73,7 @@ def compare_scores(explanation: Mapping[str, Any], now: Explanation, allowance: 
 
 
 def compare_section(name: str, kept: Any, now: Any, allowed: float = 0.0) -> Check:
-    """All fields of a part of the file that are not compared by themselves."""
+    """Compare all fields of a section that have no check of their own."""
     found = [
         f"{where.removeprefix('.') or name} {difference}" for where, difference in _differences(kept, now, allowed)
     ]
@@ -82,7 +82,7 @@ def compare_section(name: str, kept: Any, now: Any, allowed: float = 0.0) -> Che
 
 
 def without_scores(explanation: Mapping[str, Any]) -> dict[str, Any]:
-    """An explanation less what is compared by itself."""
+    """An explanation without fields that have a check of their own."""
     parts = {
         name: {field: value for field, value in read_mapping(part).items() if field not in ("scores", "tokens")}
         for name, part in read_field(explanation, "parts", read_mapping).items()
@@ -102,11 +102,11 @@ def _kept_scores(explanation: Mapping[str, Any]) -> dict[str, tuple[list[str], n
 
 
 def _differences(kept: Any, now: Any, allowed: float, where: str = "") -> Iterator[tuple[str, str]]:
-    """The fields that are not the same, and how."""
+    """The fields that differ, and how."""
     if isinstance(kept, dict) and isinstance(now, dict):
         for name in {**now, **kept}:
             if name not in kept or name not in now:
-                yield f"{where}.{name}", "is missing" if name in now else "is not computed, and in the file"
+                yield f"{where}.{name}", "is missing" if name in now else "is in the file but not recomputed"
             else:
                 yield from _differences(kept[name], now[name], allowed, f"{where}.{name}")
     elif isinstance(kept, list) and isinstance(now, list) and len(kept) == len(now):

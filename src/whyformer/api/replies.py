@@ -1,4 +1,4 @@
-"""A reply to a prompt: given as a text or as tokens, or written by the model."""
+"""A reply to a prompt, given as text or tokens, or written by the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from whyformer.models.structure import config_of, device_of
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply to a prompt, the tokens of both as the model reads them, and how the reply came about."""
+    """A reply to a prompt, with the tokens of both, and notes on how it was obtained."""
 
     prompt: Prompt
     text: str
@@ -35,14 +35,14 @@ class Reply:
 def reply_of(
     loaded_model: LoadedModel, opening: EncodedPrompt, response: Any, *, tokens: int = 1, seed: int | None = None
 ) -> Reply:
-    """The reply given as text or token ids; if None, the one the model writes."""
+    """The reply given as text or token ids, or written by the model if None."""
     if not loaded_model.task.writes:
-        raise WhyformerError(f"{loaded_model.name} writes nothing: use explain.")
+        raise WhyformerError(f"{loaded_model.name} does not write text: use explain.")
     takes = getattr(loaded_model.model, "main_input_name", "input_ids")
     if opening.encoded is None and (takes != "input_ids" or loaded_model.task.sees is not None):
         raise WhyformerError(
-            f"{loaded_model.name} does not read texts alone: only responses to texts are explained, and with their "
-            "processor those of models that have pictures among their words, or hear a sound."
+            f"{loaded_model.name} does not read texts only: responses can be explained for text models, and with their "
+            "processor for models that read pictures among words, or sounds."
         )
     prompt, beginning = opening.prompt, opening.beginning
     notes: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ def reply_of(
         most = tokens if room is None else min(tokens, room)
         written_ids = _written(loaded_model, opening, most, seed)
         if len(written_ids) == most:
-            why = "as many as asked for" if most == tokens else "as many as its context has room for"
+            why = "as requested" if most == tokens else "the limit of its context"
             notes = (f"The response was stopped after {most} tokens, {why}.",)
         before = prompt.ids[-1:] if beginning is None else []
         text, reply_tokens = id_tokens(written_ids, loaded_model.tokenizer, before)
@@ -74,16 +74,18 @@ def _written(loaded_model: LoadedModel, opening: EncodedPrompt, most: int, seed:
         return generate(loaded_model, inputs, most, seed=seed)
     if seed is not None:
         raise WhyformerError(
-            f"seed={seed}: about a sound {loaded_model.name} writes the likeliest words, leave it out."
+            f"seed={seed}: {loaded_model.name} writes the most likely words about a sound, so leave it out."
         )
     return transcribe(loaded_model, inputs, most)
 
 
 def _text_and_tokens(loaded_model: LoadedModel, prompt: Prompt, response: Any) -> tuple[str, tuple[Token, ...]]:
-    """The text and the tokens of a response that is given; the end-of-text token is not part of it."""
+    """The text and tokens of a given response, without the end-of-text token."""
     if isinstance(response, str):
         if not response.strip():
-            raise WhyformerError("The response is empty: give its text or token ids, or None to have it written.")
+            raise WhyformerError(
+                "The response is empty: give its text or token ids, or None to let the model write it."
+            )
         return response, _text_reply(loaded_model, prompt, response)
     if hasattr(response, "tolist"):
         response = response.tolist()
@@ -91,19 +93,19 @@ def _text_and_tokens(loaded_model: LoadedModel, prompt: Prompt, response: Any) -
     is_ids = isinstance(response, Sequence) and all(type(token) is int and 0 <= token < count for token in response)
     if not is_ids:
         raise WhyformerError(
-            f"A response is a text, or token ids from 0 to {count - 1}, or None to have it written, "
+            f"A response is a text, token ids from 0 to {count - 1}, or None to let the model write it, "
             f"not {response!r:.40}."
         )
     ids, ends = list(response), end_ids(loaded_model)
     while len(ids) > 1 and ids[-1] in ends:
         ids.pop()
     if not ids:
-        raise WhyformerError("The response is empty: give its text or token ids, or None to have it written.")
+        raise WhyformerError("The response is empty: give its text or token ids, or None to let the model write it.")
     return id_tokens(ids, loaded_model.tokenizer, [] if loaded_model.task.has_decoder else prompt.ids[-1:])
 
 
 def _seam(prompt: str, response: str) -> Iterator[str]:
-    """A note where a space between a prompt and a response may have been forgotten."""
+    """A note if the space between prompt and response seems to be missing."""
     last, first = prompt[-1], response[:1]
     if last.isascii() and first.isascii() and last.isalnum() and first.isalnum():
         joined = f"{prompt.split()[-1]}{response.split()[0]}"
@@ -111,12 +113,12 @@ def _seam(prompt: str, response: str) -> Iterator[str]:
 
 
 def _text_reply(loaded_model: LoadedModel, prompt: Prompt, response: str) -> tuple[Token, ...]:
-    """The tokens of a text after its prompt: as those of both together go on, where the prompt's stay as they are."""
+    """The tokens of a text after its prompt: those of both together, if the prompt's are unchanged."""
     tokenizer = loaded_model.tokenizer
     alone = text_tokens(response, tokenizer, add_special_tokens=False)
     if loaded_model.task.has_decoder:
         return alone
-    # Both without what begins a text; between a prompt's words there may be placeholders for its pictures.
+    # Both without beginning-of-text tokens; a prompt may have placeholders for pictures between its words.
     before, both = (
         text_tokens(text, tokenizer, add_special_tokens=False) for text in (prompt.rendered, prompt.rendered + response)
     )
@@ -143,14 +145,14 @@ def _inputs(loaded_model: LoadedModel, ids: Sequence[int], beginning: tuple[int,
 
 
 def _room(loaded_model: LoadedModel, prompt: Prompt, beginning: tuple[int, ...] | None) -> int | None:
-    """How many tokens the model can write; None without a limit. The last of them takes no position."""
+    """The number of tokens that the model can write; None without a limit. The last takes no position."""
     _check_length(loaded_model, prompt, beginning, 1)
     limit = _written_limit(loaded_model, beginning)
     return None if limit is None else limit - (len(prompt.tokens) if beginning is None else len(beginning)) + 1
 
 
 def _written_limit(loaded_model: LoadedModel, beginning: tuple[int, ...] | None) -> int | None:
-    """The most tokens that the stream of the response takes."""
+    """The maximum number of tokens in the stream of the response."""
     if beginning is None:
         return length_limit(loaded_model.model, loaded_model.tokenizer)
     config = config_of(loaded_model.model)
@@ -163,13 +165,15 @@ def _check_length(loaded_model: LoadedModel, prompt: Prompt, beginning: tuple[in
     name, length = loaded_model.name, len(prompt.tokens)
     limit = length_limit(loaded_model.model, loaded_model.tokenizer) if length else None
     if limit is not None and length > limit:
-        raise WhyformerError(f"The prompt has {length} tokens, and {name} takes {limit}: shorten it, nothing is cut.")
+        raise WhyformerError(
+            f"The prompt has {length} tokens, but {name} takes at most {limit}: shorten it, since it is never cut."
+        )
     most = _written_limit(loaded_model, beginning)
     before = length if beginning is None else len(beginning)
     if most is not None and before + response - 1 > most:
         together = (
-            f"the prompt {length}, and {name} takes {most} together"
+            f"the prompt {length}, and {name} takes at most {most} together"
             if beginning is None
-            else (f"and {name} writes {most - before + 1}")
+            else (f"but {name} writes at most {most - before + 1}")
         )
-        raise WhyformerError(f"The response has {response} tokens, {together}: shorten one, nothing is cut.")
+        raise WhyformerError(f"The response has {response} tokens, {together}: shorten one, since nothing is cut.")

@@ -1,4 +1,4 @@
-"""A prompt with a reply to it, spans of that and sources, and the Response that their scores make."""
+"""Build a Response from the scores of a prompt's reply, spans and sources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SinkChoice = Literal["leave_out", "keep"]
 
 @dataclass(frozen=True)
 class ResponseCase:
-    """One prompt with its reply, the reply's spans, the sources, and another reply to contrast with."""
+    """A prompt with its reply, spans and sources, and optionally another reply to contrast with."""
 
     reply: Reply
     spans: tuple[Span, ...]
@@ -52,7 +52,7 @@ def response_of(
     aggregate: SourceAggregate,
     sinks: SinkChoice,
 ) -> Response:
-    """The Response of one prompt, from the scores of its rows and of the reply that it is set against."""
+    """Build the Response of one prompt, from the scores of its rows and of the contrasting reply."""
     reply, own = case.reply, scores[0]
     token_scores = np.stack([row.prompt for row in own.rows])
     options: dict[str, Any] = {name: parameter.default for name, parameter in choice.method.options.items()}
@@ -64,7 +64,7 @@ def response_of(
         parts = {name: PartScores(one.layout, one.scores - other.parts[name].scores) for name, one in parts.items()}
         options["contrast"] = case.other.text
     shares = tuple(_sinks(row, reply) for row in own.rows)
-    # An encoder has no token that attention falls back on: every token of its text may see every other.
+    # An encoder has no attention sink at its first token: every token sees every other.
     leaves_out = sinks == "leave_out" and not loaded_model.task.has_decoder
     return Response(
         prompt=reply.prompt,
@@ -99,7 +99,7 @@ def _parts(rows: Sequence[ExchangeRowScores]) -> dict[str, PartScores]:
 
 
 def _sinks(row: ExchangeRowScores, reply: Reply) -> Sinks:
-    """The shares of tokens that say nothing, by the size of the row's scores."""
+    """The shares of attention sinks in the magnitude of the row's scores."""
     seen = (part.scores for part in row.parts.values())
     parts = [np.abs(part.astype(np.float64)) for part in (row.prompt, row.beginning, row.response, *seen)]
     prompt, beginning, response, *_ = parts
@@ -112,7 +112,7 @@ def _sinks(row: ExchangeRowScores, reply: Reply) -> Sinks:
 
 
 def _read_tokens(reply: Reply) -> list[Token]:
-    """The tokens of prompt and reply that people or the model wrote."""
+    """The tokens of prompt and reply without those of the chat template."""
     return [token for token in (*reply.prompt.tokens, *reply.tokens) if not token.is_special]
 
 
@@ -125,8 +125,8 @@ def _notes(case: ResponseCase, own: ExchangeScores, left_out: Sequence[Sinks], c
     if left_out and first is not None and not first.is_special:
         share = max(row.first_token for row in left_out)
         yield (
-            f"The first token, {first.text!r}, is one that attention rests on: its scores, up to {share:.0%} of a row, "
-            "are left out of its source; sinks='keep' counts them."
+            f"The first token, {first.text!r}, is an attention sink: its scores, up to {share:.0%} of a row, are left "
+            "out of its source; sinks='keep' includes them."
         )
     if not any(np.any(scores) for row in own.rows for scores in (row.prompt, *(x.scores for x in row.parts.values()))):
         yield f"{choice.method.name} found nothing in the prompt: every score is zero."

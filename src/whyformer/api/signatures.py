@@ -1,4 +1,4 @@
-"""Signatures of audit files: Ed25519, over all of a file but the signature itself."""
+"""Ed25519 signatures of audit files, over the whole file except the signature."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ALGORITHM, SIGNATURE = "Ed25519", "signature"
 
 
 def make_keys(path: str | Path) -> Path:
-    """Make a pair of keys to sign audit files with: PEM files, which openssl reads too.
+    """Create a key pair to sign audit files, in PEM files that openssl can read too.
 
     Args:
-        path: The file of the private key, which only its owner may read. Beside it, with `.pub` behind its name, goes
-            the public key: give that to whoever is to verify.
+        path: The file of the private key, readable only by its owner. The public key is written to the same name with
+            `.pub` appended: give it to whoever verifies.
 
     Returns:
         The file of the public key.
@@ -46,7 +46,7 @@ def make_keys(path: str | Path) -> Path:
     }
     for file in contents:
         if file.exists():
-            raise WhyformerError(f"{str(file)!r} exists, and keys are not overwritten: name another file.")
+            raise WhyformerError(f"{str(file)!r} exists, and keys are never overwritten: name another file.")
     for file, content in contents.items():
         try:
             handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if file is private else 0o644)
@@ -58,11 +58,11 @@ def make_keys(path: str | Path) -> Path:
 
 
 def sign(audit: str | Path, key: str | Path) -> Path:
-    """Sign an audit file, in its place: whoever has the public key can tell that nothing in it was changed.
+    """Sign an audit file in place, so that anyone with the public key can verify that it is unchanged.
 
     Args:
-        audit: The file, as `explanation.save("NAME.audit.json")` wrote it. A signature that it has is replaced.
-        key: The file of the private key, as `make_keys` writes it.
+        audit: The file, as written by `explanation.save("NAME.audit.json")`. An existing signature is replaced.
+        key: The file of the private key, as written by `make_keys`.
 
     Returns:
         The file.
@@ -93,7 +93,7 @@ def sign(audit: str | Path, key: str | Path) -> Path:
 
 
 def is_signed_by(document: Mapping[str, Any], key: str | Path) -> bool:
-    """Whether the signature of an audit file is of this public key, and of all that the file says."""
+    """Whether the signature of an audit file is valid for this public key and the whole file."""
     extra("cryptography", "sign")
     from cryptography.exceptions import InvalidSignature
 
@@ -109,7 +109,7 @@ def is_signed_by(document: Mapping[str, Any], key: str | Path) -> bool:
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """The bytes that are signed: the document without its signature, its keys sorted and no spaces between."""
+    """The signed bytes: the document without its signature, with sorted keys and no spaces."""
     unsigned = {name: value for name, value in document.items() if name != SIGNATURE}
     return json.dumps(unsigned, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
@@ -134,9 +134,9 @@ def _read_key(path: str | Path, kind: Any, read: Any) -> Any:
         key = read(Path(path).read_bytes())
     except (OSError, ValueError, TypeError) as error:
         reason = getattr(error, "strerror", None) or "it is not a key in PEM"
-        raise WhyformerError(f"No {side} key in {str(path)!r}: {reason}; `whyformer keygen` makes a pair.") from error
+        raise WhyformerError(f"No {side} key in {str(path)!r}: {reason}. `whyformer keygen` creates a pair.") from error
     if not isinstance(key, kind):
-        raise WhyformerError(f"The key in {str(path)!r} is not {ALGORITHM}: `whyformer keygen` makes a pair.")
+        raise WhyformerError(f"The key in {str(path)!r} is not {ALGORITHM}: `whyformer keygen` creates a pair.")
     return key
 
 

@@ -1,4 +1,4 @@
-"""Responses explained by methods that ask the model again, with some of the sources left out."""
+"""Explain responses by methods that run the model again without some of the sources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from whyformer.targets.span_scores import TokenStatistics
 
 @dataclass(frozen=True)
 class SourceQuestion:
-    """How responses are explained by a method that asks again: which model and method, so many prompts at once."""
+    """The settings of a method that explains responses by removing sources."""
 
     loaded_model: LoadedModel
     method: Method
@@ -39,9 +39,9 @@ class SourceQuestion:
     def __call__(
         self, reply: Reply, spans: tuple[Span, ...], sources: tuple[Source, ...], other: Reply | None = None
     ) -> Response:
-        """The Response of one prompt; with another reply, less the scores of all of that."""
+        """Explain one prompt; with another reply, subtract the scores of that."""
         options = {name: parameter.default for name, parameter in self.method.options.items()} | dict(self.options)
-        count = SubsetCount(-1)  # what is asked first is about the whole
+        count = SubsetCount(-1)  # the first run is of the whole prompt
         scores = self._scores(reply, spans, sources, count)
         remarks = count.remarks(options)
         if other is not None:
@@ -86,8 +86,8 @@ def response_ablation(
 
     if reply.exchange.image_prompt is not None or reply.exchange.audio is not None:
         raise WhyformerError(
-            "Methods that ask again take sources out of a text, and this prompt has more than words in it: choose a "
-            "method that reads the model, such as generic_attention."
+            "Removal methods remove sources from a text, and this prompt has more than words: use a method that reads "
+            "the model, such as generic_attention."
         )
 
     def prompt_without(mask: np.ndarray) -> list[int]:
@@ -100,7 +100,7 @@ def response_ablation(
 
 
 def response_tokens(reply: Reply, statistics: Sequence[TokenStatistics]) -> tuple[ResponseToken, ...]:
-    """The tokens of a reply, and what the model thought of each."""
+    """The tokens of a reply, with the model's statistics of each."""
     return tuple(
         ResponseToken(one.id, one.text, one.start, one.end, **vars(figures), is_special=one.is_special)
         for one, figures in zip(reply.tokens, statistics, strict=True)
@@ -108,7 +108,7 @@ def response_tokens(reply: Reply, statistics: Sequence[TokenStatistics]) -> tupl
 
 
 def check_backward(method: Method, backward: str | None) -> Method:
-    """The method, which has no backward pass to take."""
+    """Check that no backward rules are given for a method without a backward pass."""
     if backward not in (None, "gradient"):
-        raise WhyformerError(f"{method.name} reads no gradient: backward={backward!r} has nothing to do there.")
+        raise WhyformerError(f"{method.name} reads no gradients, so backward={backward!r} has no effect: leave it out.")
     return method

@@ -17,11 +17,11 @@ from whyformer.results.continuation import Continuation
 def transcript(
     loaded_model: LoadedModel, encoded: EncodedExample, tokens: int, method: str | None, **settings: Any
 ) -> Continuation:
-    """The continuation of what was written so far about a sound."""
+    """Transcribe a sound, continuing the text so far."""
     assert encoded.written is not None
-    given = encoded.written.encoding["input_ids"]
-    start = len(given) - encoded.written.layout.size
-    beginning, before = given[:start], given[start:]
+    token_ids = encoded.written.encoding["input_ids"]
+    start = len(token_ids) - encoded.written.layout.size
+    beginning, before = token_ids[:start], token_ids[start:]
     ids = transcribe(loaded_model, model_inputs(loaded_model, [encoded]), tokens)
     each = [
         EncodedExample(

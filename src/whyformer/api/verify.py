@@ -1,4 +1,4 @@
-"""An audit file verified: the explanation computed again, and compared."""
+"""Verify an audit file: recompute the explanation and compare."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ _Field = TypeVar("_Field")
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether an audit file holds, and what was compared.
+    """The result of verifying an audit file.
 
     Attributes:
-        checks: What was compared, in order: the signature where a key is given, weights, input, target, probability,
-            scores, and the rest of the file: model, explanation, and what the doctor and the controls say. Where the
-            weights or the input are others, nothing is computed again, and those after them are missing.
-        notes: What else is different here and may move scores a little: versions, the device.
-        not_checked: Fields of the file that nothing was compared with: read them as a claim.
+        checks: The comparisons, in order: the signature if a key is given, weights, input, target, probability,
+            scores, and the rest of the file: model, explanation, doctor and controls. If the weights or the input
+            differ, nothing is recomputed, and the checks after them are missing.
+        notes: Other differences that may change scores slightly: versions, the device.
+        not_checked: Fields of the file that were not compared: read them as claims.
 
     Example:
         >>> import tempfile, whyformer
@@ -75,7 +75,7 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Whether all that was compared is as the audit file has it."""
+        """Whether all checks agree with the audit file."""
         return all(check.agrees for check in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,19 +101,19 @@ def verify(
     tolerance: float | None = None,
     key: str | Path | None = None,
 ) -> Verification:
-    """Compute an explanation again from its audit file, and say whether it is the same.
+    """Recompute an explanation from its audit file, and compare.
 
-    Whatever can be computed again is compared with what the file says. How far numbers may be apart is fixed in this
-    package, by the method and the precision; nothing that the file says of it counts.
+    Everything that can be recomputed is compared with the file. Tolerances are fixed in this package, by method and
+    precision; the file has no influence on them.
 
     Args:
-        audit: The file, as `explanation.save("NAME.audit.json")` wrote it.
-        inputs: The pictures, sounds or files that were explained, in order, where the audit file has only their
-            digests, or they are no longer where they were.
-        model: The model, where it is no longer where it was, or was a module of your own.
-        processor: The tokenizer or image processor of a module of your own.
-        tolerance: How far scores may be apart, as a share of the largest, if not as the package has it.
-        key: The file of the public key (PEM) that the audit file must be signed with.
+        audit: The file, as written by `explanation.save("NAME.audit.json")`.
+        inputs: The pictures, sounds or files that were explained, in order, if the audit file only has their digests,
+            or they have been moved.
+        model: The model, if it has been moved, or was your own module.
+        processor: The tokenizer or image processor of your own module.
+        tolerance: The tolerance of scores, as a share of the largest; by default that of the package.
+        key: The file of the public key (PEM) that the signature must match.
 
     Returns:
         The Verification: print it, or read `agrees` and its `checks`.
@@ -137,7 +137,7 @@ def verify(
     checks += [_weights(path, document, loaded_model), Check("input", not example.differences, finding)]
     not_checked = [*_unknown_fields(document), *(STATED if key is None else ())]
     if key is None and SIGNATURE in document:
-        not_checked.append("signature, for want of a key")
+        not_checked.append("signature, without a key")
     if all(check.agrees for check in checks if check.name != SIGNATURE):
         explanation = _explain_again(path, document, example.example, loaded_model)
         allowance = _allowance(explanation.method, loaded_model.model, tolerance)
@@ -157,11 +157,11 @@ def _read(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise WhyformerError(f"{str(path)!r} is not an audit file: it is not JSON ({one_line(str(error))}).") from error
     if not isinstance(document, dict) or document.get("format") != AUDIT_FORMAT:
-        raise WhyformerError(f"{str(path)!r} is not an audit file: it does not say that its format is {AUDIT_FORMAT}.")
+        raise WhyformerError(f"{str(path)!r} is not an audit file: its format is not {AUDIT_FORMAT}.")
     if type(document.get("version")) is not int or document["version"] != AUDIT_VERSION:
         found = document.get("version")
         raise WhyformerError(
-            f"{str(path)!r} is of version {found!r:.20}, and this Whyformer reads version {AUDIT_VERSION}."
+            f"{str(path)!r} has version {found!r:.20}, but this Whyformer reads version {AUDIT_VERSION}."
         )
     return document
 
@@ -185,13 +185,13 @@ def _signature(document: Mapping[str, Any], key: str | Path) -> Check:
 
 
 def _model(path: Path, document: Mapping[str, Any], model: Any, processor: Any) -> LoadedModel:
-    """The model that is given or kept, where and in what it computed if this machine can."""
+    """The given or stored model, on the stored device and dtype if available."""
     if isinstance(model, (nn.Module, LoadedModel)):
         return resolve_model(model, processor)
     about = _field(path, lambda: read_field(document, "model", read_mapping))
     place = model or about.get("place")
     if not isinstance(place, (str, Path)):
-        raise WhyformerError(f"{str(path)!r} is of a module of your own: give it by model=….")
+        raise WhyformerError(f"{str(path)!r} explains your own module: pass it as model=….")
     machine = _field(path, lambda: read_field(document, "computation", read_mapping))
     dtype = _field(path, lambda: read_field(machine, "dtype", read_text))
     try:
@@ -203,7 +203,7 @@ def _model(path: Path, document: Mapping[str, Any], model: Any, processor: Any) 
 
 
 def _weights(path: Path, document: Mapping[str, Any], loaded_model: LoadedModel) -> Check:
-    """The weights and all files that were read with them, or the tensors in memory where they were kept so."""
+    """Check the weights and all files read with them, or the tensors if digests are of these."""
     about = _field(path, lambda: read_field(document, "model", read_mapping))
     kept = _field(path, lambda: read_field(about, "weights", read_mapping))
     is_in_memory = MEMORY in kept
@@ -211,7 +211,7 @@ def _weights(path: Path, document: Mapping[str, Any], loaded_model: LoadedModel)
         now = {MEMORY: module_digest(loaded_model.model)}
     else:
         now, settings = digests_of(loaded_model)
-        if "files" in about:  # which audit files of early versions lack
+        if "files" in about:  # missing in audit files of early versions
             kept, now = kept | _field(path, lambda: read_mapping(about["files"])), now | settings
     names = [name for name in {**kept, **now} if kept.get(name) != now.get(name)]
     if not names:
@@ -246,9 +246,9 @@ def _explain_again(path: Path, document: Mapping[str, Any], example: Any, loaded
         return _field(path, recompute)
     except WhyformerError:
         raise
-    except Exception as error:  # What a file asks for can fail anywhere in the model.
+    except Exception as error:  # A file's request can fail anywhere in the model.
         reason = f"{type(error).__name__}: {reason_of(error)}"
-        raise WhyformerError(f"{str(path)!r} cannot be computed again: {one_line(reason)}.") from error
+        raise WhyformerError(f"{str(path)!r} cannot be recomputed: {one_line(reason)}.") from error
 
 
 def _seed(value: Any) -> int:
@@ -290,7 +290,7 @@ def _compare(
     skipped = ["model.name", "model.place", "explanation.model"] if is_moved else []
     if is_moved:
         before["model"] = here["model"]
-    is_unstable = UNSTABLE in now.notes  # close to its threshold the note itself may come and go with rounding
+    is_unstable = UNSTABLE in now.notes  # close to its threshold, the note itself may depend on rounding
     before["notes"], here["notes"] = (_without_unstable(one["notes"]) for one in (before, here))
     skipped += ["explanation.scores, which are unstable in float32"] if is_unstable else []
     is_same_version = _package_version(document) == _package_version(record)
@@ -319,13 +319,13 @@ def _without_unstable(notes: Any) -> Any:
 
 
 def _unknown_fields(document: Mapping[str, Any]) -> Iterator[str]:
-    """Fields that this version does not know, and those of the model's files where there are none to compare with."""
+    """Fields that this version does not know, and the digests of model files without files to compare."""
     yield from (name for name in document if name not in AUDIT_FIELDS)
     question, model = (document.get(name) for name in ("question", "model"))
     if isinstance(question, dict):
         yield from (f"question.{name}" for name in question if name not in ("target", "readout", "truncate"))
     if isinstance(model, dict) and "files" not in model and MEMORY not in (model.get("weights") or {}):
-        yield "model.files, which the file does not have"
+        yield "model.files, which the file lacks"
 
 
 def _package_version(document: Mapping[str, Any]) -> Any:
@@ -334,7 +334,7 @@ def _package_version(document: Mapping[str, Any]) -> Any:
 
 
 def _surroundings(document: Mapping[str, Any], module: nn.Module) -> list[str]:
-    """Differences of the environment that may move scores slightly."""
+    """Differences of the environment that may change scores slightly."""
     kept, now = read_field(document, "computation", read_mapping), computation(module)
     versions = read_mapping(kept.get("versions") or {})
     pairs = [(name, kept.get(name), now[name]) for name in ("device", "dtype", "python")]

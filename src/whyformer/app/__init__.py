@@ -1,1 +1,1 @@
-"""The web page: each tab is a pure function from what was typed to a View, and `wiring` ties them to Gradio."""
+"""The web page: each tab is a pure function from its inputs to a TabView; `wiring` connects them to Gradio."""

@@ -1,4 +1,4 @@
-"""Examples that answer at once, with the bundled models."""
+"""Examples for the bundled models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CAPTION_CHOICES = "a photo of a cat\na photo of a dog\na photo of a church"
 
 @cache
 def scene_files() -> tuple[str, str]:
-    """A drawn scene as a picture and as the regions of it, in files that last as long as the process."""
+    """A drawn scene as a picture and its regions, in files that last as long as the process."""
     folder = own_folder() / "examples"
     folder.mkdir()
     scene = example(SCENE)
@@ -57,14 +57,14 @@ def scene_question() -> str:
 
 @dataclass(frozen=True)
 class FileRecipe:
-    """Python that writes the file of an example into the folder where it is run; the imports are beside whyformer."""
+    """Python code that writes the file of an example into the current folder, with its imports besides whyformer."""
 
     imports: tuple[str, ...]
     statement: str
 
 
 def file_recipe(path: str | None) -> FileRecipe | None:
-    """How a visitor gets the file of an example; None for a file that the visitor sent."""
+    """The recipe of an example's file; None for an uploaded file."""
     picture, regions = scene_files()
     scene = f"whyformer.scenes.example({SCENE})"
     return {

@@ -1,4 +1,4 @@
-"""The Python and the command line that give what the page shows."""
+"""Python and command lines that reproduce the results of the page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Expression:
-    """Python that stands in a call as it is, not as a string."""
+    """Python code to insert verbatim in a call, not as a string."""
 
     text: str
 
@@ -29,7 +29,7 @@ class Expression:
 
 
 def call(function: str, *arguments: Any, **keywords: Any) -> str:
-    """A call as it is written, without the keywords that are None."""
+    """Format a call, without keywords that are None."""
     named = [f"{name}={value!r}" for name, value in keywords.items() if value is not None]
     inside = [*map(repr, arguments), *named]
     line = f"{function}({', '.join(inside)})"
@@ -39,18 +39,18 @@ def call(function: str, *arguments: Any, **keywords: Any) -> str:
 
 
 def command(name: str, *arguments: str, **options: Any) -> str:
-    """A command as it is typed: options without those that are None, a sequence as one option many times."""
+    """Format a command, without options that are None, and with a sequence as a repeated option."""
     typed = []
     for option, value in options.items():
         for one in [] if value is None else [value] if isinstance(value, (str, int)) else value:
             typed += [f"--{option.replace('_', '-')}", str(one)]
-    if any(argument.startswith("-") for argument in arguments):  # which would be taken for an option
+    if any(argument.startswith("-") for argument in arguments):  # it would be parsed as an option
         return shlex.join(["whyformer", name, *typed, "--", *arguments])
     return shlex.join(["whyformer", name, *arguments, *typed])
 
 
 def complete_code(path: str | None, lines: Sequence[str], commands: Sequence[str]) -> Code:
-    """Code that runs in an empty folder where the file is the page's own: it writes the file there first."""
+    """Code that runs in an empty folder: a file of the page's own is written there first."""
     imports, first, typed = [], [], []
     if recipe := file_recipe(path):
         imports, first = [*recipe.imports], [recipe.statement]
@@ -71,21 +71,21 @@ def explain_code(
     extra: Mapping[str, Any] | None = None,
     query: int | None = None,
 ) -> Code:
-    """How one example is explained by each of the methods; `extra` are options that only the command line has.
+    """Code that explains one example by each of the methods; `extra` are options of the command line only.
 
-    `path` is where the page reads it from, None for a text.
+    `path` is the file that the page reads, None for a text.
     """
-    asked: Any = target
+    target_code: Any = target
     if rather_than is not None:
-        asked = Expression(call("whyformer.contrast", target, rather_than))
+        target_code = Expression(call("whyformer.contrast", target, rather_than))
     if query is not None:
-        asked = Expression(call("whyformer.detection", query, target))
+        target_code = Expression(call("whyformer.detection", query, target))
     stem, several = "explanation", len(methods) > 1
     lines, commands = [], []
     for method in methods:
         name = f"{method or 'default'}_{stem}" if several else stem
         file = f"{method or 'default'}.html" if several else f"{stem}.html"
-        lines.append(f"{name} = {call('whyformer.explain', example, model=model, target=asked, method=method)}")
+        lines.append(f"{name} = {call('whyformer.explain', example, model=model, target=target_code, method=method)}")
         lines.append(f"{name}.save({file!r})")
         options = {"model": model, **(extra or {}), "target": target, "rather_than": rather_than, "query": query}
         commands.append(command("explain", argument, **options, method=method, out=file))

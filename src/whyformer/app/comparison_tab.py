@@ -29,11 +29,11 @@ class ComparisonInputs:
     """Inputs of a comparison: methods in columns, labels in rows.
 
     Attributes:
-        picture: The file of a picture, for a model that sees.
-        text: A text, for a model that reads.
-        model: The model's name; the first of the tab Picture if None.
-        labels: A row each; the predicted one if there are none that the model has.
-        methods: A column each.
+        picture: The file of a picture, for a model that reads pictures.
+        text: A text, for a model that reads texts.
+        model: The model's name; by default the first of the tab Picture.
+        labels: One row each; the predicted one if the model has none of them.
+        methods: One column each.
     """
 
     picture: str | None = None
@@ -43,18 +43,21 @@ class ComparisonInputs:
     methods: Sequence[str] = (DEFAULT_LABEL,)
 
 
-def compare_methods(work: Work, setup: Setup, asked: ComparisonInputs) -> TabView:
-    """A table of explanations; what does not apply to the model is left out, and said."""
+def compare_methods(work: Work, setup: Setup, inputs: ComparisonInputs) -> TabView:
+    """A table of explanations; methods that do not apply to the model are left out with a note."""
     limits = setup.limits
-    limits.check_count("methods", len(asked.methods), limits.methods)
-    limits.check_count("labels", len(asked.labels), limits.labels)
-    name, loaded_model = setup.models.name(asked.model, *COMPARED_TABS), setup.models.open(asked.model, *COMPARED_TABS)
-    path = asked.picture if loaded_model.task.sees_pictures else None
-    argument, example = _example(asked, setup, is_picture=loaded_model.task.sees_pictures)
-    calls = method_calls(list(asked.methods) or [DEFAULT_LABEL], [], None)
+    limits.check_count("methods", len(inputs.methods), limits.methods)
+    limits.check_count("labels", len(inputs.labels), limits.labels)
+    name, loaded_model = (
+        setup.models.name(inputs.model, *COMPARED_TABS),
+        setup.models.open(inputs.model, *COMPARED_TABS),
+    )
+    path = inputs.picture if loaded_model.task.sees_pictures else None
+    argument, example = _example(inputs, setup, is_picture=loaded_model.task.sees_pictures)
+    calls = method_calls(list(inputs.methods) or [DEFAULT_LABEL], [], None)
     choices = label_choices(label_probabilities(example, loaded_model))
     known = [label for _, label in choices]
-    labels = [label for label in asked.labels if label in known] or known[:1]
+    labels = [label for label in inputs.labels if label in known] or known[:1]
     cells: list[Any] = []
     left_out = []
     for done, (label, one) in enumerate(product(labels, calls)):
@@ -80,11 +83,11 @@ def compare_methods(work: Work, setup: Setup, asked: ComparisonInputs) -> TabVie
     )
 
 
-def _example(asked: ComparisonInputs, setup: Setup, *, is_picture: bool) -> tuple[str, Any]:
-    """The example that the model takes, and what it is called in code."""
+def _example(inputs: ComparisonInputs, setup: Setup, *, is_picture: bool) -> tuple[str, Any]:
+    """The example for the model, and its name in code."""
     if is_picture:
-        return Path(asked.picture or "").name, read_upload(asked.picture, setup.limits)
-    text = asked.text.strip()
+        return Path(inputs.picture or "").name, read_upload(inputs.picture, setup.limits)
+    text = inputs.text.strip()
     if not text:
         raise WhyformerError("This model reads texts: type one first, or click an example.")
     setup.limits.check_texts(text)

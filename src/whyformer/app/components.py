@@ -1,4 +1,4 @@
-"""Inputs that several tabs have."""
+"""Input components shared by several tabs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whyformer.methods.registry import trace_methods
 
 
 def picture_input(visitors: Visitors) -> gr.Image:
-    """A picture as the path of the file that was sent."""
+    """A picture, as the path of the uploaded file."""
     picture = gr.Image(
         label="Picture",
         type="filepath",
@@ -28,17 +28,17 @@ def picture_input(visitors: Visitors) -> gr.Image:
         placeholder="Drop a picture, paste one, or click",
         elem_classes="picture",
     )
-    # Gradio would open the file before the tab is asked, and show the error of a broken one in its own way.
+    # Gradio would open the file before the tab runs, and show errors of broken files in its own way.
     picture.preprocess = _path  # type: ignore[method-assign]
     keep_files(picture, visitors)
     return picture
 
 
 def file_input(label: str, visitors: Visitors, kind: str, *, several: bool = False) -> gr.File:
-    """A file of this kind, or several, as the paths of what was sent."""
+    """A file of this kind, or several, as the paths of the uploads."""
     count: Literal["single", "multiple"] = "multiple" if several else "single"
     files = gr.File(label=label, file_count=count, file_types=[kind], height=140)
-    # Gradio would leave an empty file behind for each one that it hands over.
+    # Gradio would leave an empty file behind for each upload.
     files.preprocess = _paths if several else _path  # type: ignore[method-assign]
     keep_files(files, visitors)
     return files
@@ -53,13 +53,13 @@ def _paths(payload: Any) -> list[str]:
 
 
 def model_input(models: ModelChoice, offered: Sequence[str]) -> gr.Dropdown:
-    """One of the models that are offered; any other where the page takes any."""
-    return _taken(gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=models.takes_any))
+    """One of the offered models, or any other if the page takes any."""
+    return _with_any_name(gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=models.takes_any))
 
 
 def method_input(names: Iterable[str]) -> gr.Dropdown:
     """The default, or a method by name."""
-    return _taken(gr.Dropdown([DEFAULT_LABEL, *names], value=DEFAULT_LABEL, label="Method", min_width=180))
+    return _with_any_name(gr.Dropdown([DEFAULT_LABEL, *names], value=DEFAULT_LABEL, label="Method", min_width=180))
 
 
 def labelled_inputs(models: ModelChoice, tab: Tab) -> list[Any]:
@@ -72,7 +72,7 @@ def labelled_inputs(models: ModelChoice, tab: Tab) -> list[Any]:
 
 
 def choice_input(label: str, most: int | None = None) -> gr.Dropdown:
-    """One of what a view offers, or several; what it does not have is taken, too, for examples come before views."""
+    """One or several of a view's choices; other values are accepted too, since examples come before views."""
     several = most is not None
     return gr.Dropdown(
         [],
@@ -88,15 +88,15 @@ def choice_input(label: str, most: int | None = None) -> gr.Dropdown:
 def methods_input(
     chosen: Sequence[str], most: int, *, label: str = "Methods", with_default: bool = True
 ) -> gr.Dropdown:
-    """Methods by name, so many at most."""
+    """Methods by name, at most `most`."""
     names = [DEFAULT_LABEL, *trace_methods()] if with_default else list(trace_methods())
-    return _taken(gr.Dropdown(names, value=list(chosen), multiselect=True, max_choices=most, label=label))
+    return _with_any_name(gr.Dropdown(names, value=list(chosen), multiselect=True, max_choices=most, label=label))
 
 
-def _taken(choice: gr.Dropdown) -> gr.Dropdown:
-    """The list, with any name handed on to the tab.
+def _with_any_name(choice: gr.Dropdown) -> gr.Dropdown:
+    """Pass any name on to the tab.
 
-    Gradio would refuse what the list does not have with a traceback in the log; the tab refuses it in one line.
+    Gradio would reject names outside the list with a traceback in the log; the tab does so in one line.
     """
     choice.preprocess = _names if choice.multiselect else _name  # type: ignore[method-assign,assignment]
     return choice
@@ -111,9 +111,9 @@ def _names(payload: Any) -> list[str]:
 
 
 def count_input(label: str, most: int, *, info: str) -> gr.Slider:
-    """A number from two on."""
+    """A number of at least two."""
     count = gr.Slider(2, most, min(8, most), step=1, label=label, info=info)
-    # The tab refuses what is too large, and Gradio stumbles over what is not a number.
+    # The tab rejects numbers that are too large, and Gradio fails on values that are not numbers.
     count.preprocess = _count  # type: ignore[method-assign]
     return count
 
@@ -129,8 +129,8 @@ def example_buttons(*titles: str) -> list[gr.Button]:
 
 def filled(event: Any, values: Sequence[Any], inputs: Sequence[Any]) -> Any:
     """Register an action that runs after an event has filled the inputs."""
-    given = list(values) if len(values) > 1 else values[0]  # Gradio takes one output's value as it is
-    return event(lambda: given, None, list(inputs), show_progress="hidden", api_visibility="private").then
+    content = list(values) if len(values) > 1 else values[0]  # Gradio takes a single output's value directly
+    return event(lambda: content, None, list(inputs), show_progress="hidden", api_visibility="private").then
 
 
 def choice_updates(view: TabView) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The tab Detection: what was found in a picture, and why."""
+"""The tab Detection: objects found in a picture, and why."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LIKELY_OBJECT, DETECTION_WIDTH, DETECTION_LEAST_WIDTH = 0.5, 640, 480
 
 @dataclass(frozen=True)
 class Find:
-    """An object that was found: by which query, as what, how likely, and where, in percent of the picture."""
+    """A detected object: its query, label, probability, and box in percent of the picture."""
 
     query: int
     label: str
@@ -49,12 +49,12 @@ class Find:
 def explain_detection(
     work: Work, setup: Setup, path: str | None, model: str | None, query: Any = None, method: str = DEFAULT_LABEL
 ) -> TabView:
-    """The picture with all that was found in it, and why the find of this query was: of the likeliest if None."""
+    """The picture with all detected objects, and the explanation of this query, by default the most likely."""
     picture = read_upload(path, setup.limits)
     name, loaded_model = setup.models.name(model, "Detection"), setup.models.open(model, "Detection")
     found = finds(picture, loaded_model)
     if not found:
-        raise WhyformerError(f"{loaded_model.name} finds nothing in this picture: try another, or another model.")
+        raise WhyformerError(f"{loaded_model.name} finds no objects in this picture: try another, or another model.")
     chosen = next((find for find in found if find.query == query), found[0])
     way = None if method == DEFAULT_LABEL else method
     work.step(0, 1, f"{method} on {loaded_model.name}")
@@ -90,7 +90,7 @@ def finds(picture: Image.Image, loaded_model: LoadedModel) -> list[Find]:
 
 
 def _display(picture: Image.Image) -> Image.Image:
-    """The picture at a size that boxes can be clicked at; a tiny one keeps its pixels as squares."""
+    """The picture at a size at which boxes can be clicked; a tiny one keeps its pixels as squares."""
     ratio = min(DETECTION_WIDTH, max(DETECTION_LEAST_WIDTH, *picture.size)) / max(picture.size)
     size = (max(1, round(picture.width * ratio)), max(1, round(picture.height * ratio)))
     return picture.resize(size, Image.Resampling.NEAREST if ratio > 3 else Image.Resampling.LANCZOS)

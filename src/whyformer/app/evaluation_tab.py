@@ -1,4 +1,4 @@
-"""The tab Evaluate: which method explains a model best, measured on a visitor's own examples."""
+"""The tab Evaluate: measure methods on a visitor's own examples."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from whyformer.render.canvas import stack
 
 MEASURED_TABS: tuple[Tab, ...] = ("Text", "Picture", "Picture + text")
 TAB_PROTOCOLS = {"texts": ["text_perturbation"], "pictures": ["image_perturbation"], "scenes": ["vqa_removal"]}
-EVALUATED = (DEFAULT_METHOD, "rollout", "generic_attention")  # where none are chosen
+EVALUATED = (DEFAULT_METHOD, "rollout", "generic_attention")  # by default
 SCENE_MODELS = ("mini-visualbert", "mini-lxmert")
-SEED, SHARD = 11, 4  # of the scenes that are drawn; samples between two looks at the progress
+SEED, SHARD = 11, 4  # of the drawn scenes; samples between two updates of the progress
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class EvaluationInputs:
 
     Attributes:
         model: The model's name.
-        texts: For a model that reads, a text a line.
-        pictures: For a model that sees, files of pictures.
-        scenes: For mini-visualbert and mini-lxmert, how many drawn scenes.
-        methods: The methods; the control `random` comes along.
+        texts: For a model that reads texts, one text per line.
+        pictures: For a model that reads pictures, files of pictures.
+        scenes: For mini-visualbert and mini-lxmert, the number of drawn scenes.
+        methods: The methods; the control `random` is always added.
     """
 
     model: str
@@ -49,25 +49,28 @@ class EvaluationInputs:
     methods: Sequence[str] = EVALUATED
 
 
-def measure(work: Work, setup: Setup, asked: EvaluationInputs) -> TabView:
-    """The report of an evaluation: how fast the answer falls when what a method found is taken away."""
+def measure(work: Work, setup: Setup, inputs: EvaluationInputs) -> TabView:
+    """The report of an evaluation: how fast the answer falls when the parts that a method found are removed."""
     limits = setup.limits
-    if not asked.methods:
-        raise WhyformerError("Choose one method at least.")
-    limits.check_count("methods", len(asked.methods), limits.methods)
-    name, loaded_model = setup.models.name(asked.model, *MEASURED_TABS), setup.models.open(asked.model, *MEASURED_TABS)
+    if not inputs.methods:
+        raise WhyformerError("Choose at least one method.")
+    limits.check_count("methods", len(inputs.methods), limits.methods)
+    name, loaded_model = (
+        setup.models.name(inputs.model, *MEASURED_TABS),
+        setup.models.open(inputs.model, *MEASURED_TABS),
+    )
     if loaded_model.task.sees_regions and name in SCENE_MODELS:
-        if asked.scenes < 2:
-            raise WhyformerError("Choose two scenes at least.")
-        limits.check_count("scenes", asked.scenes, limits.examples)
-        kind, data, written = "scenes", ("scenes", {"count": asked.scenes, "seed": SEED}), None
+        if inputs.scenes < 2:
+            raise WhyformerError("Choose at least two scenes.")
+        limits.check_count("scenes", inputs.scenes, limits.examples)
+        kind, data, written = "scenes", ("scenes", {"count": inputs.scenes, "seed": SEED}), None
     elif loaded_model.task.sees_pictures and not loaded_model.task.reads_text:
-        kind, (data, written) = "pictures", _pictures(asked, setup)
+        kind, (data, written) = "pictures", _pictures(inputs, setup)
     elif loaded_model.task.sees is None:
-        kind, (data, written) = "texts", _texts(asked, setup)
+        kind, (data, written) = "texts", _texts(inputs, setup)
     else:
         raise WhyformerError(f"{name} is evaluated from Python or by a suite: docs/guides/evaluation.md shows how.")
-    protocols, methods = TAB_PROTOCOLS[kind], list(asked.methods)
+    protocols, methods = TAB_PROTOCOLS[kind], list(inputs.methods)
     work.step(0, 1, f"{loaded_model.name} is measured")
 
     def watch(done: int, total: int) -> None:
@@ -87,8 +90,8 @@ def measure(work: Work, setup: Setup, asked: EvaluationInputs) -> TabView:
     )
 
 
-def _texts(asked: EvaluationInputs, setup: Setup) -> tuple[Any, Any]:
-    texts = [line.strip() for line in asked.texts.splitlines() if line.strip()]
+def _texts(inputs: EvaluationInputs, setup: Setup) -> tuple[Any, Any]:
+    texts = [line.strip() for line in inputs.texts.splitlines() if line.strip()]
     if not texts:
         raise WhyformerError("Type texts first, one a line, or click an example.")
     setup.limits.check_count("texts", len(texts), setup.limits.examples)
@@ -96,11 +99,11 @@ def _texts(asked: EvaluationInputs, setup: Setup) -> tuple[Any, Any]:
     return texts, texts
 
 
-def _pictures(asked: EvaluationInputs, setup: Setup) -> tuple[Any, Any]:
-    if not asked.pictures:
+def _pictures(inputs: EvaluationInputs, setup: Setup) -> tuple[Any, Any]:
+    if not inputs.pictures:
         raise WhyformerError("Send pictures first, or click an example.")
-    setup.limits.check_count("pictures", len(asked.pictures), setup.limits.examples)
-    return [read_upload(path, setup.limits) for path in asked.pictures], [Path(path).name for path in asked.pictures]
+    setup.limits.check_count("pictures", len(inputs.pictures), setup.limits.examples)
+    return [read_upload(path, setup.limits) for path in inputs.pictures], [Path(path).name for path in inputs.pictures]
 
 
 def _writer(content: bytes) -> Any:
@@ -108,15 +111,15 @@ def _writer(content: bytes) -> Any:
 
 
 def _code(model: str, data: Any, written: Any, methods: list[str], protocols: list[str]) -> Code:
-    """In Python, and as a suite; pictures in no folders of classes have no reader, and are measured by the Python."""
+    """The evaluation in Python, and as a suite; pictures outside folders of classes have no reader, only Python."""
     lines = ["from whyformer import evaluate", ""]
-    given: Any = data if written is None else written
-    if given is not data:
+    examples: Any = data if written is None else written
+    if examples is not data:
         lines = ["from PIL import Image", *lines]
-        given = Expression(f"[Image.open(name) for name in {written!r}]")
-    asked = call("evaluate", model, given, methods, protocols, seed=SEED)
-    python = "\n".join([*lines, f"result = {asked}", "print(result)", 'result.report("report")'])
-    if given is not data:
+        examples = Expression(f"[Image.open(name) for name in {written!r}]")
+    evaluation = call("evaluate", model, examples, methods, protocols, seed=SEED)
+    python = "\n".join([*lines, f"result = {evaluation}", "print(result)", 'result.report("report")'])
+    if examples is not data:
         return Code(python, f"python -c {shlex.quote(python)}")
     files = {}
     source = {"reader": data[0], **data[1]} if written is None else {"reader": "table", "path": "texts.jsonl"}

@@ -1,4 +1,4 @@
-"""Where the page keeps files: a folder that only this user can read, and that is gone when the process ends."""
+"""The page's folder for files, readable only by this user and deleted when the process ends."""
 
 from __future__ import annotations
 

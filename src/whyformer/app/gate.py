@@ -1,4 +1,4 @@
-"""The gate in front of the page: every request passes it before Gradio sees it."""
+"""The gate in front of the page, which checks every request before Gradio."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from whyformer.errors import WhyformerError
 
 API = "/gradio_api/"
 FILE, UPLOAD = f"{API}file=", f"{API}upload"
-# All that the page asks for. Gradio also has routes that fetch URLs, write links, and take files in other ways.
+# All routes that the page uses. Gradio also has routes that fetch URLs, write links, and accept files in other ways.
 READ_PATHS = (
     *("/", "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json"),
     *(f"{API}{name}" for name in ("info", "app_id", "startup-events", "queue/data", "upload_progress", "theme.css")),
@@ -32,15 +32,15 @@ READ_PATHS = (
 READ_FOLDERS = ("/static/", "/assets/", "/svelte/", f"{API}heartbeat/")
 QUESTION_PATHS = (f"{API}queue/join", f"{API}run/predict")
 END_PATHS = (f"{API}cancel", f"{API}reset")
-FILE_HEADER = b"filename"  # begins each file of an upload
+FILE_HEADER = b"filename"  # starts each file of an upload
 MOST_FILES, MOST_DEPTH = 100, 16
-FOREIGN_FILE = "The page reads only files that were sent to it: send the file again."
-WRONG_FORM = "The page has no function that takes these inputs: load it again."
+FOREIGN_FILE = "The page reads only uploaded files: upload the file again."
+WRONG_FORM = "The page has no function with these inputs: reload it."
 NOTHING_THERE = "The page has nothing there."
 
 
 class Refusal(Exception):
-    """A request that is answered with this status and one line."""
+    """A request rejected with this status and one line."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -49,16 +49,16 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Gate:
-    """The page as an ASGI application, for requests that it knows, from visitors that came here themselves."""
+    """The page as an ASGI application that accepts only known, same-site requests."""
 
     app: ASGIApp
     hosts: Hosts
     limits: Limits
     quota: UploadQuota
-    inputs: Mapping[int, Sequence[Any]]  # the components that each function takes
+    inputs: Mapping[int, Sequence[Any]]  # the input components of each function
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # the start and the end of the server: there are no websockets
+        if scope["type"] != "http":  # start and end of the server: there are no websockets
             await self.app(scope, receive, send)
             return
         try:
@@ -96,7 +96,10 @@ class Gate:
     async def _read_json(self, headers: Headers, receive: Receive) -> Any:
         """Read the request body if it is small enough; Gradio receives exactly these bytes."""
         content = bytearray()
-        announced, is_complete = headers.get("content-length", "")[:20], False  # Python reads no number of any length
+        announced, is_complete = (
+            headers.get("content-length", "")[:20],
+            False,
+        )  # Python does not parse numbers of any length
         fits = not announced.isdecimal() or int(announced) <= self.limits.body_bytes
         while fits and not is_complete:
             message = await receive()
@@ -114,8 +117,8 @@ class Gate:
 
     def _check_question(self, question: Any) -> None:
         """Reject requests that call no known function, or refer to files that were not uploaded."""
-        given = question if isinstance(question, dict) else {}
-        function, data, visitor = (given.get(name) for name in ("fn_index", "data", "session_hash"))
+        fields = question if isinstance(question, dict) else {}
+        function, data, visitor = (fields.get(name) for name in ("fn_index", "data", "session_hash"))
         inputs = self.inputs.get(function) if isinstance(function, int) else None
         if inputs is None or not isinstance(data, list) or len(data) != len(inputs) or not isinstance(visitor, str):
             raise Refusal(400, WRONG_FORM)
@@ -128,7 +131,7 @@ class Gate:
             raise Refusal(400, WRONG_FORM)
 
     async def _take_upload(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand an upload on as it arrives; it ends where the visitor, or all of them, sent too much."""
+        """Pass an upload on as it arrives, until the visitor's or the total quota is exceeded."""
         delete_abandoned(Path(get_upload_folder()), self.limits.kept_seconds)
         visitor = str((scope.get("client") or ("",))[0])
         try:
@@ -159,7 +162,7 @@ class Gate:
 
 
 def _has_form(component: Any, value: Any) -> bool:
-    """Whether a component can take a value: Gradio would write a traceback to the log where it cannot."""
+    """Whether a component can take a value: otherwise Gradio would log a traceback."""
     form = getattr(component, "data_model", None)
     try:
         if form is not None and value is not None:
@@ -170,7 +173,7 @@ def _has_form(component: Any, value: Any) -> bool:
 
 
 def _check_read(path: str) -> None:
-    """Refuse to read what is not the page's: any other file, and URLs that the server would have to fetch."""
+    """Reject paths outside the page: other files, and URLs that the server would have to fetch."""
     if path.startswith(FILE):
         if not is_sent_file(path.removeprefix(FILE)):
             raise Refusal(403, FOREIGN_FILE)
@@ -179,7 +182,7 @@ def _check_read(path: str) -> None:
 
 
 def file_paths(question: Any) -> Iterator[Any]:
-    """The path of every file that a question refers to, however deep; None for one that has only a URL."""
+    """The path of every file in a question, at any depth; None for one that has only a URL."""
     rest = [question]
     while rest:
         value = rest.pop()
@@ -192,7 +195,7 @@ def file_paths(question: Any) -> Iterator[Any]:
 
 
 def _is_shallow(value: Any) -> bool:
-    """Whether lists and dictionaries are nested at most as deep as in any honest question: Gradio walks them down."""
+    """Whether lists and dictionaries are nested no deeper than in a normal question: Gradio walks them recursively."""
     level = [value]
     for _ in range(MOST_DEPTH):
         nested = [one for one in level if isinstance(one, (dict, list))]
@@ -201,7 +204,7 @@ def _is_shallow(value: Any) -> bool:
 
 
 def _replay(message: Message, receive: Receive) -> Receive:
-    """A `receive` that gives this message first."""
+    """A `receive` that returns this message first."""
     messages = [message]
 
     async def replayed() -> Message:

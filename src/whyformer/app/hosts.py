@@ -1,4 +1,4 @@
-"""The names that the page answers to: a foreign one means that a browser was led here by another site."""
+"""The host names of the page: a foreign one means that another site sent the browser here."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Hosts:
     """Which Host and Origin headers are accepted.
 
     Attributes:
-        names: Of the machine, as far as the page listens there.
-        patterns: Of proxies in front of the page; `*.example.org` covers its subdomains.
-        takes_addresses: Whether any IP address is accepted, for no other site can make a browser send one.
+        names: Names of the machine on which the page listens.
+        patterns: Names of proxies in front of the page; `*.example.org` covers its subdomains.
+        takes_addresses: Whether any IP address is accepted, since no other site can make a browser send one.
     """
 
     names: frozenset[str]
@@ -36,7 +36,7 @@ class Hosts:
         return name in self.names or self._is_listed(name) or (self.takes_addresses and _is_address(name))
 
     def accept_origin(self, origin: str, host: str | None) -> bool:
-        """Whether an Origin header is the page's own: that of the Host header, or one of a proxy's names."""
+        """Whether an Origin header is the page's own: the Host header, or a proxy's name."""
         name = _name(origin)
         return name is not None and (urlsplit(origin).netloc.lower() == (host or "").lower() or self._is_listed(name))
 
@@ -54,7 +54,7 @@ def page_hosts(host: str | None, others: Sequence[str] = (), *, share: bool = Fa
 
 
 def _name(url: str) -> str | None:
-    """The host of a URL in lower case; None where it has none."""
+    """The host of a URL in lower case; None without one."""
     try:
         return urlsplit(url).hostname or None
     except ValueError:

@@ -1,4 +1,4 @@
-"""The tabs Picture and Text: why an example got its label."""
+"""The tabs Picture and Text: explain the label of an example."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whyformer.app.work import Work
 from whyformer.errors import WhyformerError
 from whyformer.targets.scores import contrast
 
-DEFAULT_LABEL = "default"  # the method that is used where none is named
+DEFAULT_LABEL = "default"  # the name of the default method
 METHODS_BESIDE = 2  # methods side by side
 
 
@@ -27,10 +27,10 @@ class LabelQuestion:
     """Inputs of the Picture and Text tabs.
 
     Attributes:
-        model: Its name; the first that the tab offers if None.
-        label: The label that is explained; the predicted one if None, or if the model has no such label.
-        rather_than: The label that it is explained against, if any.
-        methods: One or two; `default` is what `explain` chooses.
+        model: Its name; by default the first that the tab offers.
+        label: The label to explain; by default, or if the model lacks it, the predicted one.
+        rather_than: The label to contrast with, if any.
+        methods: One or two methods; `default` is the default of `explain`.
     """
 
     model: str | None = None
@@ -40,14 +40,14 @@ class LabelQuestion:
 
 
 def explain_picture(work: Work, setup: Setup, path: str | None, question: LabelQuestion) -> TabView:
-    """The picture with what its label rests on."""
+    """The picture with the evidence for its label."""
     picture = read_upload(path, setup.limits)
     file = Path(path or "").name
     return _explain(work, setup, "Picture", picture, file, question, path)
 
 
 def explain_text(work: Work, setup: Setup, text: str | None, question: LabelQuestion) -> TabView:
-    """The text with the words that its label rests on in colours."""
+    """The text with its words coloured by their evidence for the label."""
     text = (text or "").strip()
     if not text:
         raise WhyformerError("Type a text first, or click an example.")
@@ -76,5 +76,5 @@ def _explain(
 
 
 def chosen_methods(names: Sequence[str] | None) -> list[str | None]:
-    """Methods as `explain` takes them: None is the default, and all there is where none is chosen."""
+    """Methods for `explain`: None is the default, also if none is chosen."""
     return [None if name == DEFAULT_LABEL else name for name in dict.fromkeys(names or [DEFAULT_LABEL])]

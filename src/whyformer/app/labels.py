@@ -17,7 +17,7 @@ from whyformer.targets.scores import logits_of
 
 @torch.no_grad()
 def label_probabilities(example: Any, loaded_model: LoadedModel) -> list[tuple[str, float]]:
-    """Every label of the model with its probability, the likeliest first; of a long text the mean over its chunks."""
+    """Every label of the model with its probability, most likely first; for a long text the mean over its chunks."""
     rows = [
         logits_of(loaded_model.model(**model_inputs(loaded_model, [one])))[0].float()
         for one in encode(loaded_model, [example])
@@ -40,7 +40,7 @@ def _percent(share: float) -> str:
 
 
 def text_probabilities(example: Any, loaded_model: LoadedModel) -> list[tuple[str, float]]:
-    """Each text that a picture is compared with, and its share among them, the likeliest first."""
+    """Each text that a picture is compared with, and its probability, most likely first."""
     picture, texts = example
     _, encoded = encode_texts(loaded_model, 0, (picture, texts), form="", purpose="", truncate=False)
     shares = answer_to_all(loaded_model, encoded).logits_per_image[0].float().softmax(dim=0).tolist()

@@ -1,4 +1,4 @@
-"""How much one visitor may ask for; checked before anything is computed."""
+"""Limits per visitor, checked before anything is computed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from whyformer.errors import WhyformerError
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that is taken at once, and how long it may take and is kept.
+    """The limits of sizes, counts and times.
 
     Attributes:
         file_bytes: Of one uploaded file.
-        visitor_bytes: That one visitor uploads while files are kept; visitors are told apart by their address.
-        server_bytes: That all visitors upload while files are kept.
+        visitor_bytes: Of one visitor's uploads while files are kept; visitors are distinguished by address.
+        server_bytes: Of all visitors' uploads while files are kept.
         body_bytes: Of any other request.
         pixels: Of a picture.
         regions: Of a picture, for models that see regions.
@@ -25,11 +25,11 @@ class Limits:
         methods: In a comparison or an evaluation.
         labels: In a comparison.
         tokens: That a model writes.
-        picture_tokens: That a model writes about a picture, where every one is explained by itself.
+        picture_tokens: That a model writes about a picture, each explained separately.
         seconds: Of one answer.
         evaluation_seconds: Of one evaluation.
-        kept_seconds: How long uploads and downloads are kept at most.
-        at_once: Answers that are computed at the same time.
+        kept_seconds: For which uploads and downloads are kept.
+        at_once: Answers computed at the same time.
         waiting: Visitors in the queue.
     """
 
@@ -53,24 +53,24 @@ class Limits:
     waiting: int = 64
 
     def check_texts(self, *texts: str) -> None:
-        """Refuse texts that are too long together."""
+        """Raise if texts are too long in total."""
         count = sum(map(len, texts))
         if count > self.characters:
             raise WhyformerError(
-                f"The text has {count:,} characters, and this page takes {self.characters:,}: shorten it, or use the "
-                "library on your own machine."
+                f"The text has {count:,} characters, but this page takes at most {self.characters:,}: shorten it, or "
+                "use the library on your own machine."
             )
 
     def check_count(self, name: str, count: int, most: int) -> None:
-        """Refuse more of something than is taken at once."""
+        """Raise if there are too many of something."""
         if count > most:
-            raise WhyformerError(f"{count} {name}, and this page takes {most} at once: leave some out.")
+            raise WhyformerError(f"{count} {name}, but this page takes at most {most}: leave some out.")
 
     def check_file(self, path: Path) -> None:
-        """Refuse a file that is too large."""
+        """Raise if a file is too large."""
         size = path.stat().st_size
         if size > self.file_bytes:
             raise WhyformerError(
-                f"{path.name} has {size / (1 << 20):.1f} MB, and this page takes {self.file_bytes >> 20} MB: choose a "
-                "smaller file."
+                f"{path.name} has {size / (1 << 20):.1f} MB, but this page takes at most {self.file_bytes >> 20} MB: "
+                "choose a smaller file."
             )

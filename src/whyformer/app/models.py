@@ -1,4 +1,4 @@
-"""Which models the page answers with: the bundled ones and those named at the start, or any if it was started so."""
+"""The models of the page: the bundled ones and those named at the start, or any if enabled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whyformer.models.zoo import bundled, bundled_folder, model_card
 
 Tab = Literal["Picture", "Text", "Response", "Picture + text", "Detection"]
 MOST_KEPT = 16  # models in memory: the bundled ones, and a few others
-# The first that a tab offers, where it is not the first by name.
+# The first model of a tab, if it is not the first by name.
 FIRST_MODELS: dict[Tab, str] = {"Picture": "mini-vit", "Response": "mini-llm"}
 _TABS: dict[str, Tab] = {
     "labels a picture": "Picture",
@@ -27,7 +27,7 @@ _TABS: dict[str, Tab] = {
     "writes about a picture": "Picture + text",
     "finds objects in a picture": "Detection",
 }
-_LOADING = Lock()  # so that two visitors do not load one model twice
+_LOADING = Lock()  # load a model only once for concurrent visitors
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class ModelChoice:
     """The models of the page.
 
     Attributes:
-        names: By tab, those that are offered.
-        takes_any: Whether a visitor may name any other.
+        names: The offered names, by tab.
+        takes_any: Whether visitors may name other models.
     """
 
     names: dict[Tab, list[str]] = field(default_factory=dict)
     takes_any: bool = False
 
     def name(self, name: str | None, *tabs: Tab) -> str:
-        """The name as it was chosen, or the first that the tabs offer; refused where it is not offered."""
+        """The chosen name, by default the first of the tabs; raise if it is not offered."""
         offered = [one for tab in tabs for one in self.names[tab]]
         text = (name or "").strip() or offered[0]
         if not self.takes_any and text not in offered:
@@ -51,7 +51,7 @@ class ModelChoice:
         return text
 
     def open(self, name: str | None, *tabs: Tab) -> LoadedModel:
-        """The model of this name, loaded once for all visitors; refused where it is not one of the tabs."""
+        """The model of this name, loaded once for all visitors; raise if it does not belong to the tabs."""
         text = self.name(name, *tabs)
         loaded_model = open_model(text)
         own = tab_of(loaded_model.task)
@@ -62,7 +62,7 @@ class ModelChoice:
 
 
 def model_choice(names: Sequence[str] = (), *, takes_any: bool = False) -> ModelChoice:
-    """The bundled models, and those named at the start, which come first in their tab."""
+    """The bundled models, after those named at the start."""
     by_tab: dict[Tab, list[str]] = {tab: [] for tab in get_args(Tab)}
     for name in dict.fromkeys(names):
         task = open_model(name).task
@@ -77,8 +77,8 @@ def model_choice(names: Sequence[str] = (), *, takes_any: bool = False) -> Model
     for tab, first in FIRST_MODELS.items():
         if first not in names:
             rest = [name for name in by_tab[tab] if name != first]
-            given = [name for name in rest if name in names]
-            by_tab[tab] = [*given, first, *(name for name in rest if name not in names)]
+            named = [name for name in rest if name in names]
+            by_tab[tab] = [*named, first, *(name for name in rest if name not in names)]
     return ModelChoice(by_tab, takes_any)
 
 
@@ -100,7 +100,7 @@ def forget_models() -> None:
 
 
 def tab_of(task: Task) -> Tab | None:
-    """Where a model with this task is used; None where no tab has the inputs for it."""
+    """The tab for models with this task; None if no tab has its inputs."""
     if task.hears:
         return None
     if task.sees is not None and (task.reads_text or task.sees_regions or task.sees_pictures_in_text):
@@ -114,7 +114,7 @@ def tab_of(task: Task) -> Tab | None:
 
 def _doing(task: Task) -> str:
     """Describe a model's input and output."""
-    given = "sounds" if task.hears else "texts" if task.sees is None else "pictures"
+    kinds = "sounds" if task.hears else "texts" if task.sees is None else "pictures"
     if task.sees is not None and task.reads_text:
-        given = "pictures and texts"
-    return f"is given {given} and answers with {task.description}"
+        kinds = "pictures and texts"
+    return f"takes {kinds} and answers with {task.description}"

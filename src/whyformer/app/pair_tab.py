@@ -28,10 +28,10 @@ class Pair:
 
     Attributes:
         picture: The file of the picture.
-        regions: Instead, for a model of regions, the .npz file of them.
-        text: The texts to compare it with, one a line; or the question, or the prompt.
-        model: The model's name; the first of the tab if None.
-        target: Which text, or which label, is explained; the likeliest if None or unknown.
+        regions: Instead, for a model of regions, their .npz file.
+        text: The texts to compare it with, one per line; or the question, or the prompt.
+        model: The model's name; by default the first of the tab.
+        target: The text or label to explain; if None or unknown, the most likely one.
         method: The method's name.
     """
 
@@ -44,10 +44,10 @@ class Pair:
 
 
 def explain_pair(work: Work, setup: Setup, pair: Pair) -> TabView:
-    """The picture and the text with what the answer rests on in both."""
+    """The picture and the text with the evidence for the answer in both."""
     lines = [line.strip() for line in pair.text.splitlines() if line.strip()]
     if not lines:
-        raise WhyformerError("Type what the picture is compared with or asked, or click an example.")
+        raise WhyformerError("Type a text to compare the picture with, or a question, or click an example.")
     setup.limits.check_texts(*lines)
     setup.limits.check_count("texts", len(lines), setup.limits.documents)
     name, loaded_model = setup.models.name(pair.model, TAB), setup.models.open(pair.model, TAB)
@@ -68,24 +68,24 @@ def explain_pair(work: Work, setup: Setup, pair: Pair) -> TabView:
 
 
 def _seen(pair: Pair, loaded_model: LoadedModel, setup: Setup) -> tuple[str, Any]:
-    """The file of what the model sees, and what is in it."""
+    """The file that the model reads, and its content."""
     if not loaded_model.task.sees_regions:
         return pair.picture or "", read_upload(pair.picture, setup.limits)
-    missing = f"{loaded_model.name} sees regions of a picture: send the .npz file of them, or click an example."
+    missing = f"{loaded_model.name} reads regions of a picture: upload their .npz file, or click an example."
     return pair.regions or "", regions_of_file(pair.regions, missing, setup.limits)
 
 
 def _explain_words(
     seen: Any, prompt: str, path: str, name: str, loaded_model: LoadedModel, method: str | None, most: int
 ) -> TabView:
-    """Each word that the model writes about the picture, explained one at a time."""
+    """Explain each word that the model writes about the picture."""
     result = continuation((seen, prompt), loaded_model, tokens=most, method=method)
     file = Path(path).name
-    asked = call("whyformer.continuation", (file, prompt), model=name, tokens=most, method=method)
-    lines = [f"continuation = {asked}", 'continuation.save("continuation.html")']
+    python_call = call("whyformer.continuation", (file, prompt), model=name, tokens=most, method=method)
+    lines = [f"continuation = {python_call}", 'continuation.save("continuation.html")']
     typed = {"model": name, "text": prompt, "tokens": most, "method": method, "out": "continuation.html"}
     code = complete_code(path, lines, [command("continue", file, **typed)])
-    cut = f"This page lets it write {most} tokens about a picture: its text may go on."
+    cut = f"This page limits its text about a picture to {most} tokens: it may be cut off."
     remark = cut if len(result.tokens) == most else ""
     view = explanations_view(result.explanations, code, is_chosen_by_word=True, remark=remark)
     return replace(view, writers=dict.fromkeys((".html", ".png", ".json"), result.save), audit=None)

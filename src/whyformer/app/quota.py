@@ -1,4 +1,4 @@
-"""How much visitors may upload in a while, each and all together."""
+"""Upload quotas, per visitor and in total."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from threading import Lock
 from whyformer.app.limits import Limits
 from whyformer.errors import WhyformerError
 
-BLOCK = 4096  # what a file or a request takes at least: empty ones fill a disk, too
+BLOCK = 4096  # the minimum size of a file or request: empty ones fill a disk, too
 
 
 @dataclass
 class CountedTransfer:
-    """One upload: who sends it, since when, and how many bytes it is charged."""
+    """One upload: its visitor, start time, and charged bytes."""
 
     visitor: str
     started: float
@@ -25,7 +25,7 @@ class CountedTransfer:
 
 
 class UploadQuota:
-    """The bytes of every upload that is not older than files are kept."""
+    """The bytes of all uploads within the time that files are kept."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -34,18 +34,18 @@ class UploadQuota:
         self._lock = Lock()
 
     def begin(self, visitor: str) -> CountedTransfer:
-        """A new upload; those that were deleted meanwhile no longer count."""
+        """Start an upload, dropping those that have been deleted since."""
         transfer = CountedTransfer(visitor, time.monotonic())
         with self._lock:
             while self._transfers and transfer.started - self._transfers[0].started > self._limits.kept_seconds:
                 old = self._transfers.popleft()
-                self._sizes -= Counter({old.visitor: old.size})  # and drops visitors without any
+                self._sizes -= Counter({old.visitor: old.size})  # also drops visitors without uploads
             self._transfers.append(transfer)
         self.charge(transfer, BLOCK)
         return transfer
 
     def charge(self, transfer: CountedTransfer, size: int) -> None:
-        """Count bytes that arrived; refused where they are too many."""
+        """Count received bytes; raise if they exceed the quota."""
         with self._lock:
             transfer.size += size
             self._sizes[transfer.visitor] += size
@@ -53,15 +53,17 @@ class UploadQuota:
         minutes = self._limits.kept_seconds // 60
         if own > self._limits.visitor_bytes:
             raise WhyformerError(
-                f"You sent more than the {self._limits.visitor_bytes >> 20} MB that one visitor may send in "
-                f"{minutes} minutes: try again later, or send smaller files."
+                f"You uploaded more than {self._limits.visitor_bytes >> 20} MB, the limit per visitor in {minutes} "
+                "minutes: try again later, or upload smaller files."
             )
         if all_sizes > self._limits.server_bytes:
-            raise WhyformerError(f"Visitors sent more than this page can keep for {minutes} minutes: try again later.")
+            raise WhyformerError(
+                f"Visitors uploaded more than this page can keep for {minutes} minutes: try again later."
+            )
 
 
 def delete_abandoned(folder: Path, seconds: float) -> None:
-    """Delete what uploads that broke off left in the folder: Gradio moves only complete ones into folders of theirs."""
+    """Delete the remains of aborted uploads: Gradio only moves complete ones into their own folders."""
     oldest = time.time() - seconds
     with suppress(OSError):
         for file in folder.iterdir():

@@ -1,4 +1,4 @@
-"""The tab Response: which parts of a prompt made a model respond as it did."""
+"""The tab Response: explain a response by parts of its prompt."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ResponseInputs:
 
     Attributes:
         prompt: The question, or the whole prompt.
-        documents: Documents that it is about, an empty line between two; one may begin with its name and a colon.
-        files: Uploaded text files, more documents.
-        response: The response; the model writes it if empty.
-        contrast: Another response, to explain this one against; none if empty.
-        model: The model's name; the first of the tab if None.
+        documents: Documents, separated by blank lines; each may begin with its name and a colon.
+        files: Uploaded text files with more documents.
+        response: The response; if empty, the model writes it.
+        contrast: Another response to contrast with, if not empty.
+        model: The model's name; by default the first of the tab.
         method: The method's name.
     """
 
@@ -48,7 +48,7 @@ class ResponseInputs:
 
 
 def explain_exchange(work: Work, setup: Setup, exchange: ResponseInputs) -> TabView:
-    """The response, and for each of its sentences the sources in the prompt."""
+    """The response with the sources in the prompt for each of its sentences."""
     prompt, limits = exchange.prompt.strip(), setup.limits
     if not prompt:
         raise WhyformerError("Type a question or a prompt first, or click an example.")
@@ -61,17 +61,17 @@ def explain_exchange(work: Work, setup: Setup, exchange: ResponseInputs) -> TabV
     name, loaded_model = setup.models.name(exchange.model, "Response"), setup.models.open(exchange.model, "Response")
     method = None if exchange.method == DEFAULT_LABEL else exchange.method
     talks = bool(getattr(loaded_model.tokenizer, "chat_template", None))
-    asked = [{"role": "user", "content": prompt}] if talks and not context else prompt
-    space = "" if talks or loaded_model.task.has_decoder else " "  # between a text and what continues it
-    given, other = (space + text.strip() if text.strip() else None for text in (exchange.response, exchange.contrast))
-    work.step(0, 1, f"{loaded_model.name} {'reads' if given else 'writes'}")
+    question = [{"role": "user", "content": prompt}] if talks and not context else prompt
+    space = "" if talks or loaded_model.task.has_decoder else " "  # between a text and its continuation
+    reply, other = (space + text.strip() if text.strip() else None for text in (exchange.response, exchange.contrast))
+    work.step(0, 1, f"{loaded_model.name} {'reads' if reply else 'writes'}")
     keywords: dict[str, Any] = {"context": context or None, "contrast": other, "tokens": limits.tokens}
-    result = explain_response(asked, given, loaded_model, method, **keywords)
-    return replace(response_piece(result), code=_code(asked, given, name, method, keywords))
+    result = explain_response(question, reply, loaded_model, method, **keywords)
+    return replace(response_piece(result), code=_code(question, reply, name, method, keywords))
 
 
 def documents_of(text: str) -> list[TitledText]:
-    """The documents of a text: what empty lines part, each with its name where it begins with one."""
+    """Split a text into documents at blank lines, each with its name if it begins with one."""
     documents: list[TitledText] = []
     for paragraph in re.split(r"\n\s*\n", text.strip()):
         body = paragraph.strip()
@@ -87,18 +87,18 @@ def _read_document(path: str, limits: Limits) -> TitledText:
         return file.stem, str(text_of(file)).strip()
 
 
-def _code(asked: Any, response: str | None, model: str, method: str | None, keywords: Mapping[str, Any]) -> Code:
-    """The same in Python and on the command line, where messages and named documents are files."""
+def _code(question: Any, response: str | None, model: str, method: str | None, keywords: Mapping[str, Any]) -> Code:
+    """The call in Python and on the command line, with messages and named documents as files."""
     context, contrast = keywords["context"] or [], keywords["contrast"]
-    written = call("whyformer.explain_response", asked, response, model=model, method=method, **keywords)
+    written = call("whyformer.explain_response", question, response, model=model, method=method, **keywords)
     lines = ["import whyformer", "", f"response = {written}", 'response.save("response.html")']
     files = {f"{one[0]}.txt": one[1] for one in context if not isinstance(one, str)}
-    is_chat = not isinstance(asked, str)
+    is_chat = not isinstance(question, str)
     if is_chat:
-        files["chat.json"] = json.dumps(asked, ensure_ascii=False)
+        files["chat.json"] = json.dumps(question, ensure_ascii=False)
     typed = command(
         "response",
-        *([] if is_chat else [asked]),
+        *([] if is_chat else [question]),
         messages="chat.json" if is_chat else None,
         model=model,
         context=[one if isinstance(one, str) else f"{one[0]}.txt" for one in context],

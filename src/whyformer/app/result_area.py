@@ -1,4 +1,4 @@
-"""Where a tab shows its result, and how an action fills it: progress, the view, its downloads and its code."""
+"""The result area of a tab, and how an action updates it: progress, the view, its downloads and code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ResultArea:
 
 
 def result_area(title: str, text: str, setup: Setup) -> ResultArea:
-    """An area that says what will be in it."""
+    """An empty area with a placeholder."""
     small: dict[str, Any] = {"size": "sm", "min_width": 0, "elem_classes": "small"}
     html = gr.HTML(note(title, text), js_on_load=SCRIPT, apply_default_css=False, elem_classes="shown")
     stop = gr.Button("Stop", variant="stop", visible=False, **small)
@@ -62,7 +62,7 @@ def result_area(title: str, text: str, setup: Setup) -> ResultArea:
         python = gr.Code(label="Python", language="python", **plain)
         command = gr.Code(label="Command line", language="shell", **plain)
     area = ResultArea(html, stop, downloads, audit, audit_file, view, python, command)
-    # It reads all weights again and asks the doctor: only for who wants it.
+    # It reads all weights again and runs the doctor: only on request.
     make = serve_audit(area, setup.visitors, setup.limits.seconds)
     audit.click(
         make,
@@ -77,7 +77,7 @@ def result_area(title: str, text: str, setup: Setup) -> ResultArea:
 
 
 def tab_columns(title: str, text: str, setup: Setup) -> tuple[gr.Column, ResultArea]:
-    """The column for the inputs of a tab, and beside it the area of its result."""
+    """The input column of a tab, and beside it the result area."""
     with gr.Row():
         inputs = gr.Column(scale=4, min_width=300)
         with gr.Column(scale=7, min_width=300):
@@ -93,9 +93,9 @@ def serve(
     updates: Updates = lambda view: (),
     others: Sequence[Any] = (),
 ) -> Callable[..., Iterator[dict[Any, Any]]]:
-    """The action as Gradio calls it: an iterator over what changes of the area, and of the others by `updates`.
+    """Wrap an action for Gradio: an iterator over updates of the area, and of others by `updates`.
 
-    A question that a newer one of the same visitor has outdated shows nothing more.
+    A question that is superseded by a newer one of the same visitor stops updating.
     """
 
     def run(request: gr.Request, *inputs: Any) -> Iterator[dict[Any, Any]]:
@@ -125,13 +125,13 @@ def serve(
                     found = [(button, paths[suffix]) for button, suffix in buttons if suffix in paths]
                     yield {button: gr.update(value=str(path), interactive=True) for button, path in found}
             if work.is_stopped:
-                yield gr.skip()  # or Gradio would send the last of it once more, over what the newer one shows
+                yield gr.skip()  # otherwise Gradio would resend its last update over the newer one
 
     return run
 
 
 def _save(view: TabView, work: Work) -> dict[str, Path]:
-    """Write the downloads of a view, within the time of its work; none of them where that is not enough."""
+    """Write the downloads of a view, or none if its time does not suffice."""
     if not view.writers:
         return {}
     folder = download_folder()
@@ -171,7 +171,7 @@ def _emptied(area: ResultArea) -> dict[Any, Any]:
 
 
 def serve_audit(area: ResultArea, visitors: Visitors, seconds: float) -> Callable[..., dict[Any, Any]]:
-    """The audit file of what the area shows."""
+    """The audit file of the shown result."""
 
     def run(request: gr.Request, view: TabView | None) -> dict[Any, Any]:
         visitor = name_of(request)
@@ -191,14 +191,14 @@ def serve_audit(area: ResultArea, visitors: Visitors, seconds: float) -> Callabl
 
 
 def download_folder() -> Path:
-    """A new folder where Gradio serves files from, whose name nobody can guess."""
+    """A new folder with an unguessable name from which Gradio serves files."""
     folder = Path(get_upload_folder()) / uuid4().hex
     folder.mkdir(parents=True)
     return folder
 
 
 def _views(action: Callable[[Work], TabView], work: Work) -> Iterator[Progress | TabView]:
-    """Progress and the view of an action; what goes wrong is a line of the page."""
+    """Yield progress and the view of an action; errors become a line of the page."""
     try:
         yield from follow(action, work)
     except Stopped:
@@ -254,11 +254,11 @@ def connect(
 
 
 def keep_files(component: Any, visitors: Visitors) -> None:
-    """Delete what was sent to a component when the visitor sends something else there, or clears it."""
+    """Delete a component's uploads when the visitor replaces or clears them."""
 
     def keep(request: gr.Request, sent: Any) -> None:
         paths = [Path(path).resolve() for path in ([sent] if isinstance(sent, str) else sent or ())]
-        folder = Path(get_upload_folder()).resolve()  # examples are elsewhere, and stay
+        folder = Path(get_upload_folder()).resolve()  # examples are elsewhere, and are kept
         uploads = [path for path in paths if path.is_file() and path.is_relative_to(folder)]
         visitors.keep(name_of(request), component, uploads)
 
@@ -266,5 +266,5 @@ def keep_files(component: Any, visitors: Visitors) -> None:
 
 
 def name_of(request: gr.Request) -> str:
-    """How Gradio calls the page that asks."""
+    """Gradio's name for the page of a request."""
     return str(request.session_hash)

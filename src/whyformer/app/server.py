@@ -1,4 +1,4 @@
-"""Starting the page."""
+"""Start the page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ THEME = gr.themes.Default(primary_hue="blue", neutral_hue="zinc", font=FONT, fon
     block_info_text_color_dark="*neutral_400",
 )
 
-M_ARENA_MAX, ARENAS = -8, 2  # glibc's number of that setting, and how many threads share
+M_ARENA_MAX, ARENAS = -8, 2  # glibc's number of the setting, and the number of shared pools
 
 
 def launch(
@@ -43,9 +43,9 @@ def launch(
     opens_browser: bool = False,
     blocks: bool = True,
 ) -> Any:
-    """Serve the page: on this machine alone unless a host is named; None leaves host and port to the surroundings.
+    """Serve the page, on this machine only unless a host is named; None takes host and port from the environment.
 
-    It answers to the names of the machine there, and to `allow_hosts`: names of proxies in front of it.
+    It accepts the machine's host names, and those of proxies in `allow_hosts`.
     """
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ.setdefault("GRADIO_TEMP_DIR", str(own_folder() / "visitors"))
@@ -58,7 +58,7 @@ def launch(
         quota=UploadQuota(setup.limits),
         inputs={number: function.inputs for number, function in page.fns.items()},
     )
-    # What early releases of Gradio 6 do not have.
+    # Missing in early releases of Gradio 6.
     later: dict[str, Any] = {"run_history": False} if "run_history" in inspect.signature(page.launch).parameters else {}
     page.launch(
         server_name=host,
@@ -85,12 +85,12 @@ def launch(
 
 
 def share_memory_pools() -> None:
-    """Have threads share pools of memory: glibc gives each its own, which keeps what an answer took."""
-    with suppress(OSError, AttributeError):  # another C library has no such pools
+    """Make threads share memory pools: glibc gives each its own, which keeps the memory of an answer."""
+    with suppress(OSError, AttributeError):  # other C libraries have no such pools
         ctypes.CDLL("libc.so.6").mallopt(M_ARENA_MAX, ARENAS)
 
 
 def launch_space() -> None:
-    """Serve the bundled models where a Space expects the page: Gradio reads its host and port from the surroundings."""
-    # A Space is public, and its proxy alone knows under which names.
+    """Serve the bundled models on a Space: Gradio reads host and port from the environment."""
+    # A Space is public, and only its proxy knows its names.
     launch(Setup(model_choice()), host=None, port=None, allow_hosts=["*"])

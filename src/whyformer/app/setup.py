@@ -1,4 +1,4 @@
-"""How the page was started, and who is on it."""
+"""The settings and visitors of the page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from whyformer.app.visitors import Visitors
 
 @dataclass(frozen=True)
 class Setup:
-    """The models that the page answers with, how much it takes, and its visitors."""
+    """The models, limits and visitors of the page."""
 
     models: ModelChoice
     limits: Limits = field(default_factory=Limits)

@@ -46,11 +46,11 @@ class TabView:
 
     Attributes:
         html: A piece of the page; every string in it is escaped.
-        code: What gives the same without the page; None where nothing can be run yet.
-        writers: By suffix, what writes the download.
-        choices: What the visitor can choose next, as it is shown and as it is called: labels with their probabilities.
-        choice: Which of them this is about.
-        audit: What writes the audit file; None where there is none.
+        code: Code with the same result; None if there is nothing to run yet.
+        writers: Functions that write the downloads, by suffix.
+        choices: The next choices as (shown text, name): labels with their probabilities.
+        choice: The current choice.
+        audit: A function that writes the audit file; None if there is none.
     """
 
     html: str
@@ -61,7 +61,7 @@ class TabView:
     audit: FileWriter | None = None
 
     def save(self, folder: Path) -> dict[str, Path]:
-        """Write every download into the folder: its file by suffix."""
+        """Write every download into the folder, and return the files by suffix."""
         paths = {suffix: folder / f"whyformer{suffix}" for suffix in self.writers}
         for suffix, path in paths.items():
             self.writers[suffix](path)
@@ -71,7 +71,7 @@ class TabView:
 def explanations_view(
     explanations: Sequence[Explanation], code: Code, *, is_chosen_by_word: bool = False, remark: str = ""
 ) -> TabView:
-    """One explanation, or several of one example: side by side, or of words that were written one at a time."""
+    """One explanation, or several of one example: side by side, or word by word of a continuation."""
     shown = [shown_explanation(one) for one in explanations]
     page = _page("explanations.html.j2", shown, is_chosen_by_word=is_chosen_by_word, remark=remark)
     audit = explanations[0].save if len(explanations) == 1 else None
@@ -80,7 +80,7 @@ def explanations_view(
 
 @dataclass(frozen=True)
 class ShownExplanation:
-    """An explanation as the templates of the page show it; of pictures with the cells that can be read."""
+    """An explanation for the templates of the page; pictures have cells with readable scores."""
 
     view: ExplanationView
     target: str
@@ -95,7 +95,7 @@ def shown_explanation(explanation: Explanation) -> ShownExplanation:
 
 
 def detection_html(picture: str, finds: Sequence[Any], query: int, explanation: Explanation) -> str:
-    """A picture with its finds as boxes to click on, and the one that is explained."""
+    """A picture with clickable boxes of detected objects, and the explained one."""
     one = shown_explanation(explanation)
     return _page("detection.html.j2", [one], picture=picture, finds=finds, query=query)
 
@@ -138,7 +138,7 @@ def comparison_writers(
 
 
 def response_piece(response: Response) -> TabView:
-    """A response whose sentences can be clicked."""
+    """A response with clickable sentences."""
     view = response_view(response)
     return TabView(sources_html(view), writers=dict.fromkeys((".html", ".png", ".json"), response.save))
 
@@ -151,7 +151,7 @@ def sources_html(view: SourcesView) -> str:
 
 
 def framed(page: str, title: str) -> str:
-    """A page of its own inside the page; no script of it runs."""
+    """Embed a separate page in a frame that runs no scripts."""
     return TAB_TEMPLATES.get_template("framed.html.j2").render(page=page, title=title)
 
 
@@ -161,7 +161,7 @@ def problem(error: BaseException) -> TabView:
 
 
 def progress_html(progress: Progress) -> str:
-    """How far work is, as a bar with the time left."""
+    """The progress of work, as a bar with the time left."""
     return TAB_TEMPLATES.get_template("progress.html.j2").render(progress=progress)
 
 
@@ -171,7 +171,7 @@ def note(title: str, text: str) -> str:
 
 
 def _cells(part: Part) -> Cells | None:
-    """Where each patch or region is, in percent of the picture, with its name and score; None for other parts."""
+    """The box of each patch or region in percent of the picture, with its name and score; None for other parts."""
     layout = part.layout
     if not isinstance(layout, (Patches, Boxes)):
         return None

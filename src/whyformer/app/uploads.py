@@ -1,4 +1,4 @@
-"""Files that a visitor sent: looked at before they are read."""
+"""Uploaded files, checked before they are read."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from whyformer.inputs.read import Regions, image_of, regions_size
 
 
 def is_sent_file(path: Any) -> bool:
-    """Whether a path is that of an upload, a download or an example, links followed.
+    """Whether a path, with links resolved, is an upload, a download or an example.
 
-    Each upload and download has a folder of its own, whose name only its visitor is told.
+    Each upload and download has its own folder with a name that only its visitor knows.
     """
     if not isinstance(path, str) or "\0" in path:
         return False
@@ -30,7 +30,7 @@ def is_sent_file(path: Any) -> bool:
 
 
 def read_upload(path: str | None, limits: Limits) -> Image.Image:
-    """An uploaded picture, refused by its size before its pixels are read."""
+    """Read an uploaded picture, checking its size before its pixels are read."""
     file = sent_file(path, "Choose a picture first: drop a file, paste one, or click an example.", limits)
     try:
         with Image.open(file) as opened:
@@ -43,7 +43,7 @@ def read_upload(path: str | None, limits: Limits) -> Image.Image:
 
 
 def regions_of_file(path: str | None, missing: str, limits: Limits) -> Regions:
-    """Uploaded regions, refused by their number and the size of their picture before either is read."""
+    """Read uploaded regions, checking their number and the size of their picture first."""
     file = sent_file(path, missing, limits)
     with upload_errors(file):
         width, height, count = regions_size(file, str(file))
@@ -55,8 +55,8 @@ def regions_of_file(path: str | None, missing: str, limits: Limits) -> Regions:
 def _check_pixels(file: Path, width: int, height: int, limits: Limits) -> None:
     if width * height > limits.pixels:
         raise WhyformerError(
-            f"{file.name} has {width:,} × {height:,} pixels, and this page takes {limits.pixels // 10**6} million: "
-            "make it smaller first."
+            f"{file.name} has {width:,} × {height:,} pixels, but this page takes at most {limits.pixels // 10**6} "
+            "million: make it smaller first."
         )
 
 
@@ -70,11 +70,11 @@ def upload_errors(file: Path) -> Iterator[None]:
 
 
 def sent_file(path: str | None, missing: str, limits: Limits) -> Path:
-    """An uploaded file that is there and not too large."""
+    """Check that an uploaded file exists and is not too large."""
     if not path:
         raise WhyformerError(missing)
     file = Path(path)
     if not file.is_file():
-        raise WhyformerError("The file is no longer kept here: send it again.")
+        raise WhyformerError("The file is no longer kept here: upload it again.")
     limits.check_file(file)
     return file

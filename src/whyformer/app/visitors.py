@@ -1,4 +1,4 @@
-"""Who is on the page: the work that a visitor waits for, and the files that are kept for them."""
+"""The visitors of the page: their running work and their files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from threading import Lock
 
 from whyformer.app.work import Work
 
-MOST_PLACES = 1024  # that files are kept for; those of the oldest go first
+MOST_PLACES = 1024  # for which files are kept; the oldest are dropped first
 
 
 class Visitors:
     """State of each visitor in each tab: running work, uploads and downloads.
 
-    A visitor is a page that is open in a browser, known by the name that Gradio gave it.
+    A visitor is an open page in a browser, identified by Gradio's name for it.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Visitors:
 
     @contextmanager
     def work(self, visitor: str, place: Hashable, seconds: float) -> Iterator[Work]:
-        """Work on a new question: what is still done there for an older one is stopped."""
+        """Start work on a new question, stopping that on an older one in the same place."""
         work, key = Work(seconds), (visitor, place)
         with self._lock:
             older, self._works[key] = self._works.get(key), work
@@ -39,18 +39,18 @@ class Visitors:
                     del self._works[key]
 
     def stop(self, visitor: str, place: Hashable) -> None:
-        """Stop what is done for a visitor there."""
+        """Stop the work of a visitor in a place."""
         with self._lock:
             work = self._works.pop((visitor, place), None)
         if work is not None:
             work.stop()
 
     def keep(self, visitor: str, place: Hashable, paths: Iterable[Path]) -> None:
-        """The files that a visitor needs there from now on; what nobody needs any more is deleted."""
+        """Replace the files of a visitor in a place; files that nobody needs any longer are deleted."""
         self._replace({(visitor, place): frozenset(paths)})
 
     def leave(self, visitor: str) -> None:
-        """Stop all that is done for a visitor, and delete what nobody else needs."""
+        """Stop all work of a visitor, and delete files that nobody else needs."""
         with self._lock:
             keys = [key for key in (*self._works, *self._paths) if key[0] == visitor]
         for key in keys:
@@ -70,7 +70,7 @@ class Visitors:
 
 
 def delete(paths: Iterable[Path]) -> None:
-    """Delete files, each with the folder that was made for it, when that is empty."""
+    """Delete files, with their folders if these are empty."""
     for path in paths:
         path.unlink(missing_ok=True)
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The page: its headline, its tabs, and what each of them calls."""
+"""The page: its headline, its tabs, and their actions."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ from whyformer.methods.registry import methods_of, trace_methods
 
 TITLE = "Why did the model answer that?"
 LEAD = (
-    "Whyformer shows what an answer of a Transformer rests on: the patches of a picture, the words of a text, the "
-    "sentences of a document. Click an example, or bring your own."
+    "Whyformer shows what an answer of a Transformer depends on: the patches of a picture, the words of a text, the "
+    "sentences of a document. Click an example, or use your own."
 )
 
 
 def build_page(setup: Setup) -> gr.Blocks:
     """The page with all its tabs."""
     kept = (60, setup.limits.kept_seconds)
-    gr.set_static_paths([CAT, *scene_files()])  # served from where they are, not copied among the uploads
+    gr.set_static_paths([CAT, *scene_files()])  # served in place, not copied to the uploads
     page: gr.Blocks
 
     def leave(request: gr.Request) -> None:
         setup.visitors.leave(name_of(request))
-        for files in page.temp_file_sets:  # Gradio forgets only what it deleted itself
+        for files in page.temp_file_sets:  # Gradio only forgets files that it deleted itself
             files.difference_update([file for file in tuple(files) if not Path(file).exists()])
 
     with gr.Blocks(title="Whyformer", analytics_enabled=False, delete_cache=kept) as page:
@@ -83,44 +83,44 @@ def build_page(setup: Setup) -> gr.Blocks:
                 _evaluate_tab(setup)
         first(page.load)
         page.unload(leave)
-    # Not open: whoever asked a function by itself would pass the line.
+    # Private: a direct call of a function would bypass the queue.
     page.queue(api_open=False, max_size=setup.limits.waiting, default_concurrency_limit=setup.limits.at_once)
     return page
 
 
 def _picture_tab(setup: Setup) -> Callable[[Any], None]:
-    """The tab, and what asks its first example on an event."""
+    """Build the tab; return a function that runs its first example on an event."""
     column, area = tab_columns(
-        "Where does it look?", "The picture appears here with what its label rests on in heat.", setup
+        "Where does it look?", "The picture appears here with a heatmap of the evidence for its label.", setup
     )
     with column:
         picture = picture_input(setup.visitors)
         cat, dog, two = example_buttons("Why a cat?", "Cat rather than dog", "Two methods")
-        asked = labelled_inputs(setup.models, "Picture")
+        controls = labelled_inputs(setup.models, "Picture")
         start = gr.Button("Explain", variant="primary")
     cases: list[tuple[gr.Button, list[Any]]] = [
         (cat, [str(CAT), "mini-vit", None, None, [DEFAULT_LABEL]]),
         (dog, [str(CAT), "mini-vit", "cat", "dog", [DEFAULT_LABEL]]),
         (two, [str(CAT), "mini-vit", None, None, [DEFAULT_LABEL, "raw_attention"]]),
     ]
-    return _connect_labelled(setup, explain_picture, picture, [picture.upload, start.click], asked, area, cases)
+    return _connect_labelled(setup, explain_picture, picture, [picture.upload, start.click], controls, area, cases)
 
 
 def _text_tab(setup: Setup) -> None:
     column, area = tab_columns(
-        "Which words matter?", "The text appears here, coloured where its label rests on it.", setup
+        "Which words matter?", "The text appears here, coloured by its evidence for the label.", setup
     )
     with column:
         text = gr.Textbox(label="Text", lines=7, max_lines=14, placeholder="Paste or type")
         review, against, post = example_buttons("A film review", "Positive, not negative", "A news post")
-        asked = labelled_inputs(setup.models, "Text")
+        controls = labelled_inputs(setup.models, "Text")
         start = gr.Button("Explain", variant="primary")
     cases: list[tuple[gr.Button, list[Any]]] = [
         (review, [REVIEW, "mini-bert", None, None, [DEFAULT_LABEL]]),
         (against, [REVIEW, "mini-bert", "positive", "negative", [DEFAULT_LABEL]]),
         (post, [POST, "mini-news", None, None, [DEFAULT_LABEL]]),
     ]
-    _connect_labelled(setup, explain_text, text, [text.submit, start.click], asked, area, cases)
+    _connect_labelled(setup, explain_text, text, [text.submit, start.click], controls, area, cases)
 
 
 def _connect_labelled(
@@ -128,13 +128,13 @@ def _connect_labelled(
     explain: Callable[..., TabView],
     example: Any,
     triggers: Sequence[Any],
-    asked: Sequence[Any],
+    controls: Sequence[Any],
     area: ResultArea,
     cases: Sequence[tuple[gr.Button, list[Any]]],
 ) -> Callable[[Any], None]:
-    """Tie a tab of labels together: the lists of labels are those of the model that answered last."""
-    model, label, other, _ = asked
-    inputs = [example, *asked]
+    """Connect a tab of labels; its lists of labels are those of the last model."""
+    model, label, other, _ = controls
+    inputs = [example, *controls]
 
     def action(work: Work, content: Any, *values: Any) -> TabView:
         return explain(work, setup, content, LabelQuestion(*values))
@@ -151,14 +151,16 @@ def _connect_labelled(
 
     @cache
     def first(*values: Any) -> TabView:
-        """The example that every visitor sees first, computed once."""
+        """The first example, computed once for all visitors."""
         return action(Work(setup.limits.seconds), *values)
 
     def ask_first(event: Any) -> None:
         values = cases[0][1]
-        given = [*values[:-1], tuple(values[-1])]
+        first_values = [*values[:-1], tuple(values[-1])]
         start = filled(event, values, inputs)
-        connect([start], lambda work, *_: first(*given), inputs, area, setup, updates=updates, others=[label, other])
+        connect(
+            [start], lambda work, *_: first(*first_values), inputs, area, setup, updates=updates, others=[label, other]
+        )
 
     return ask_first
 
@@ -169,10 +171,10 @@ def _response_tab(setup: Setup) -> None:
     )
     with column:
         prompt = gr.Textbox(label="Question or prompt", lines=2)
-        written, given = example_buttons("Let it answer", "Explain a given answer")
+        open_question, known_answer = example_buttons("Let it answer", "Explain a given answer")
         documents = gr.Textbox(
             label="Documents",
-            info="An empty line parts two; one may begin with its name and a colon.",
+            info="Separate documents with a blank line; each may begin with its name and a colon.",
             lines=7,
             max_lines=14,
         )
@@ -185,15 +187,15 @@ def _response_tab(setup: Setup) -> None:
         start = gr.Button("Explain", variant="primary")
     inputs = [prompt, documents, files, response, contrast, model, method]
 
-    def action(work: Work, asked: str, context: str, sent: list[str] | None, *rest: Any) -> TabView:
-        texts = [value or "" for value in (asked, context, *rest[:2])]
+    def action(work: Work, question: str, context: str, sent: list[str] | None, *rest: Any) -> TabView:
+        texts = [value or "" for value in (question, context, *rest[:2])]
         return explain_exchange(
             work, setup, ResponseInputs(texts[0], texts[1], sent or (), texts[2], texts[3], *rest[2:])
         )
 
     examples = [
         filled(button.click, [FACT_QUESTION, DOCUMENTS, None, answer, "", "mini-llm", DEFAULT_LABEL], inputs)
-        for button, answer in ((written, ""), (given, "Anna has the key."))
+        for button, answer in ((open_question, ""), (known_answer, "Anna has the key."))
     ]
     connect([prompt.submit, start.click, *examples], action, inputs, area, setup)
 
@@ -207,7 +209,7 @@ def _pair_tab(setup: Setup) -> None:
         compare, ask, describe = example_buttons("Cat, dog or church?", "A question", "Describe it")
         text = gr.Textbox(
             label="Texts, a question, or a prompt",
-            info="Texts that the picture is compared with: one a line.",
+            info="For texts to compare the picture with, one per line.",
             lines=3,
         )
         model = model_input(setup.models, setup.models.names["Picture + text"])
@@ -236,7 +238,7 @@ def _pair_tab(setup: Setup) -> None:
 
 def _detection_tab(setup: Setup) -> None:
     column, area = tab_columns(
-        "What is there, and why?", "What was found appears here as boxes: click one to see why.", setup
+        "What is there, and why?", "Detected objects appear here as boxes: click one to see why.", setup
     )
     with column:
         picture = picture_input(setup.visitors)

@@ -1,7 +1,7 @@
-"""Work that a visitor waits for: it says how far it is, and ends when it is stopped or takes too long.
+"""Work for a visitor, which reports progress and ends when it is stopped or takes too long.
 
-It looks at the time before every tensor operation. Where none comes, an exception is raised in its thread from outside,
-which ends any Python; a single call into C, such as the decoding of a picture, is bounded by the size of its input.
+It checks the time before every tensor operation. In their absence, an exception is raised in its thread from outside,
+which ends any Python code; a single call into C, such as decoding a picture, is bounded by the size of its input.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.read import strings_are_texts
 
 _Result = TypeVar("_Result")
-PATIENCE, INTERVAL = 0.5, 0.25  # seconds before progress is first shown, and between two looks at it
-GRACE = 2.0  # seconds that work has to end by itself
+PATIENCE, INTERVAL = 0.5, 0.25  # seconds before progress is first shown, and between updates
+GRACE = 2.0  # seconds for work to end by itself
 
 
 class Stopped(BaseException):
-    """The visitor stopped the work, or left; or it took too long. No part of the work may take it for its own error."""
+    """The work was stopped, or took too long. A BaseException, so that no part of the work handles it."""
 
 
 class TookTooLong(Stopped):
-    """The work took longer than it may."""
+    """The work took too long."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far work is: steps done, of how many, what is being done, and the seconds that are probably left."""
+    """The progress of work: steps done, total steps, the current step, and the estimated seconds left."""
 
     done: int
     total: int
@@ -45,7 +45,7 @@ class Progress:
 
 @dataclass
 class Work:
-    """One visitor's work: `step` is called by it between two steps, `stop` by whoever waits."""
+    """One visitor's work, which calls `step` between steps; `stop` is called from outside."""
 
     seconds: float
     started: float = field(default_factory=time.monotonic)
@@ -58,11 +58,11 @@ class Work:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether it should have ended by itself by now."""
+        """Whether it should have ended by now."""
         return time.monotonic() > min(self.stopped, self.started + self.seconds) + GRACE
 
     def step(self, done: int, total: int, doing: str) -> None:
-        """Say how far it is."""
+        """Report progress."""
         self.check()
         spent = time.monotonic() - self.started
         self.progress = Progress(done, total, doing, spent / done * (total - done) if done else None)
@@ -71,24 +71,24 @@ class Work:
         self.stopped = min(self.stopped, time.monotonic())
 
     def check(self) -> None:
-        """Raise where the work is to end."""
+        """Raise if the work should end."""
         if self.is_stopped:
             raise Stopped
         if time.monotonic() - self.started > self.seconds:
             raise TookTooLong
 
     def end(self) -> NoReturn:
-        """Say why there is no result."""
+        """Raise the reason why there is no result."""
         if self.is_stopped:
             raise Stopped
         raise WhyformerError(
-            f"This took longer than the {self.seconds:g} seconds that the page gives an answer: try a smaller input, "
-            "fewer methods, or the library on your own machine."
+            f"This took longer than the page's limit of {self.seconds:g} seconds: try a smaller input, fewer methods, "
+            "or the library on your own machine."
         )
 
 
 class EndsWithWork(TorchFunctionMode):
-    """Looks before every operation of this thread whether the work is to end."""
+    """Checks before every operation of this thread whether the work should end."""
 
     def __init__(self, work: Work) -> None:
         super().__init__()
@@ -108,9 +108,9 @@ class _Outcome(Generic[_Result]):
 
 
 def follow(action: Callable[[Work], _Result], work: Work) -> Iterator[Progress | _Result]:
-    """Do the action in a thread of its own: progress now and then, at last the result.
+    """Run an action in a separate thread, yielding progress and finally the result.
 
-    An iterator that is closed before its end stops the work.
+    Closing the iterator early stops the work.
     """
     outcome = _Outcome[_Result]()
 
@@ -143,10 +143,10 @@ def follow(action: Callable[[Work], _Result], work: Work) -> Iterator[Progress |
 
 
 def _end_overdue(thread: threading.Thread, work: Work) -> None:
-    """Raise an exception in the thread of work that does not end by itself, until it does."""
+    """Raise an exception in the thread of overdue work, until it ends."""
     while thread.is_alive():
         thread.join(INTERVAL)
         if work.is_overdue and thread.is_alive():
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(TookTooLong))
             thread.join(GRACE)
-            forget_models()  # the one in use may have been left as a method changed it
+            forget_models()  # the model in use may still have a method's changes

@@ -1,1 +1,1 @@
-"""The way back: gradients, relevance and LibraGrad by rules for each kind of operation, whole or block by block."""
+"""Backward passes: gradients, relevance and LibraGrad, by rules for each kind of operation, whole or by blocks."""

@@ -1,7 +1,7 @@
-"""Relevance through a whole attention operation, tile by tile of its queries: no map is ever held.
+"""Relevance through a whole attention operation, computed in tiles of queries without holding the map.
 
-What the rules do one after the other to q·kᵀ, the mask, the softmax and the product with the values, done at once: the
-map is made from queries and keys for some queries at a time, used, and dropped.
+The rules of q·kᵀ, the mask, the softmax and the product with the values in one: the rows of the map are recomputed
+from queries and keys, used, and dropped.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import Tensor
 from whyformer.backward.operations import GradInputs, Operation
 from whyformer.backward.quotients import Quotient, away_from_zero, balance, ratio
 
-TILE_ENTRIES = 2**26  # entries of a map, of all examples and heads, that are made at once
+TILE_ENTRIES = 2**26  # entries of a map, over all examples and heads, that are computed at once
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Some queries of an attention: the products with the keys, what is added to them, their sum, and the map."""
+    """Some queries of an attention: their products with the keys, the bias, the sum of both, and the map."""
 
     rows: slice
     products: Tensor
@@ -32,14 +32,14 @@ class Tile:
 
     @property
     def open_bias(self) -> Tensor:
-        """What is added where the mask is open; where it shuts something out, it adds nothing."""
+        """The bias where the mask is open, 0 where it is closed."""
         assert self.bias is not None
         return self.bias.masked_fill(self.bias.isinf(), 0.0)
 
 
 @dataclass(frozen=True)
 class FusedAttention:
-    """What a scaled_dot_product_attention read: queries times the scale, keys and values for each of their heads."""
+    """The inputs of a scaled_dot_product_attention: scaled queries, and keys and values for each of their heads."""
 
     query: Tensor
     key: Tensor
@@ -61,11 +61,11 @@ class FusedAttention:
 
     @property
     def has_bias(self) -> bool:
-        """Whether something is added to the products."""
+        """Whether a bias is added to the products."""
         return self.mask is not None or self.is_causal
 
     def tiles(self) -> Iterator[Tile]:
-        """The queries, as many at a time as memory should hold."""
+        """Iterate over the queries in tiles that fit in memory."""
         height = max(1, TILE_ENTRIES // (math.prod(self.query.shape[:-2]) * self.key.shape[-2]))
         for start in range(0, self.query.shape[-2], height):
             rows = slice(start, start + height)
@@ -75,44 +75,44 @@ class FusedAttention:
             yield Tile(rows, products, bias, scores, scores.softmax(dim=-1).to(products.dtype))
 
     def mask_rows(self, x: Tensor, rows: slice) -> Tensor:
-        """Of what has the shape of the mask, what is said of some queries."""
+        """Select the rows of some queries from a tensor of the mask's shape."""
         return x[..., rows, :] if x.shape[-2] > 1 else x
 
     def by_key_head(self, x: Tensor) -> Tensor:
-        """What each head of the queries has, summed where several share a key head."""
+        """Sum over the query heads that share a key head."""
         summed: Tensor = x.unflatten(-3, (-1, self.groups)).sum(dim=-3)
         return summed
 
     def _bias(self, rows: slice, products: Tensor) -> Tensor:
-        """What is added for some queries: 0 or what the mask says where it is open, −∞ where it is shut."""
+        """The bias of some queries: 0 or the mask's value where it is open, −∞ where it is closed."""
         dtype = torch.promote_types(products.dtype, torch.float32)
         bias = torch.zeros(products.shape[-2:], dtype=dtype, device=products.device)
         if self.mask is not None:
             part = self.mask_rows(self.mask, rows)
             bias = bias.masked_fill(~part, -math.inf) if part.dtype == torch.bool else part.to(dtype)
         if self.is_causal:
-            shut = torch.ones(products.shape[-2:], dtype=torch.bool, device=products.device)
-            bias = bias.masked_fill(shut.triu(diagonal=rows.start + 1), -math.inf)
+            future = torch.ones(products.shape[-2:], dtype=torch.bool, device=products.device)
+            bias = bias.masked_fill(future.triu(diagonal=rows.start + 1), -math.inf)
         return bias
 
 
 def attention_shares(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """TA Eq. 6 for both products of attention: half to the values, half to the map and on to queries and keys."""
-    return _taken_back(grad_output, operation, ratio, _unchanged)
+    """TA Eq. 6 for both products of attention: half to the values, half through the map to queries and keys."""
+    return _attention_relevance(grad_output, operation, ratio, _unchanged)
 
 
 def attention_balanced(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """TA Eq. 6 for both products of attention, what a mask adds to them balanced per example (TA Sec. 3.2)."""
-    return _taken_back(grad_output, operation, ratio, _unchanged, _balance)
+    """TA Eq. 6 for both products of attention, with products and mask balanced per example (TA Sec. 3.2)."""
+    return _attention_relevance(grad_output, operation, ratio, _unchanged, _balance)
 
 
 def attention_epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """AttnLRP: half of the relevance to the values, half to the map and on to queries and keys (Prop. 3.1, 3.3)."""
-    return _taken_back(grad_output, operation, away_from_zero, _expanded)
+    """AttnLRP: half of the relevance to the values, half through the map to queries and keys (Prop. 3.1, 3.3)."""
+    return _attention_relevance(grad_output, operation, away_from_zero, _expanded)
 
 
 def attention_values(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """CP-LRP: the attention map is a constant, and the values get all."""
+    """CP-LRP: the attention map is a constant, and all relevance goes to the values."""
     attention, share = FusedAttention.of(operation), away_from_zero(grad_output, operation.output.detach())
     to_value = torch.zeros_like(attention.value)
     for tile in attention.tiles():
@@ -120,7 +120,7 @@ def attention_values(grad_output: Tensor, operation: Operation) -> GradInputs:
     return [None, None, attention.by_key_head(attention.value * to_value), *[None] * (len(operation.inputs) - 3)]
 
 
-def _taken_back(
+def _attention_relevance(
     relevance: Tensor,
     operation: Operation,
     quotient: Quotient,
@@ -129,8 +129,8 @@ def _taken_back(
 ) -> GradInputs:
     """The relevance of queries, keys, values and mask.
 
-    `to_scores` takes that of the map through the softmax; `scale` says by what to rescale what products and mask have
-    of their sum.
+    `to_scores` passes the map's relevance through the softmax; `scale` returns the factors that rescale the shares of
+    products and mask.
     """
     attention = FusedAttention.of(operation)
     query, key, value, mask = attention.query, attention.key, attention.value, attention.mask
@@ -142,7 +142,7 @@ def _taken_back(
     for tile in attention.tiles():
         to_value += tile.weights.mT @ share[..., tile.rows, :] / 2
         to_products = to_scores(_to_map(share, attention, tile), tile)
-        if tile.bias is not None:  # what was added to the products has its share
+        if tile.bias is not None:  # the bias has its share
             factor = quotient(to_products, tile.scores)
             to_products = tile.products * factor * scales[0]
             if to_mask is not None:
@@ -156,7 +156,7 @@ def _taken_back(
 
 
 def _balance(share: Tensor, attention: FusedAttention, operation: Operation) -> Sequence[Tensor]:
-    """What balances products and mask per example: a pass of its own, for the sums of the whole map."""
+    """The factors that balance products and mask per example, from sums over the whole map in a separate pass."""
     totals = [torch.zeros((), dtype=share.dtype, device=share.device)] * 3
     for tile in attention.tiles():
         to_scores = _to_map(share, attention, tile)
@@ -167,16 +167,16 @@ def _balance(share: Tensor, attention: FusedAttention, operation: Operation) -> 
 
 
 def _to_map(share: Tensor, attention: FusedAttention, tile: Tile) -> Tensor:
-    """What some queries' map has of the relevance of what it mixed, of which each unit is worth `share`."""
+    """The relevance of some rows of the map, given the relevance per unit of its output, `share`."""
     return tile.weights * (share[..., tile.rows, :] @ attention.value.mT) / 2
 
 
 def _unchanged(to_map: Tensor, tile: Tile) -> Tensor:
-    """A softmax hands on what arrives."""
+    """Pass the relevance through the softmax unchanged."""
     return to_map
 
 
 def _expanded(to_map: Tensor, tile: Tile) -> Tensor:
-    """AttnLRP Prop. 3.1, the softmax expanded at its scores; masked entries are no input."""
+    """AttnLRP Prop. 3.1: expand the softmax at its scores; masked entries get 0."""
     to_scores = tile.scores * (to_map - tile.weights * to_map.sum(dim=-1, keepdim=True))
     return to_scores.masked_fill(tile.scores == -math.inf, 0.0)

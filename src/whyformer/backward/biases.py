@@ -1,4 +1,4 @@
-"""What biases have of a score: each times the gradient where it is added, token by token."""
+"""Contributions of biases to a score: each times the gradient where it is added, token by token."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ ADDS = ("add", "add_", "__add__", "__radd__", "__iadd__")
 
 
 class BiasTerms:
-    """Every bias and constant that a pass adds; a backward pass then adds up its products with the gradient there.
+    """Collect the biases and constants that a pass adds; a backward pass then sums their products with the gradient.
 
-    What was added before `begin_at` a tensor is part of that tensor's own value, and left out.
+    Those added before the tensor of `begin_at` are part of its value, and left out.
     """
 
     def __init__(self) -> None:
         self._start = -1
-        self._sums: dict[torch.Size, Tensor] = {}  # by the shape of what they were added to, without channels
+        self._sums: dict[torch.Size, Tensor] = {}  # by shape of the result, without channels
 
     def begin_at(self, state: GradientEdge | None) -> None:
-        """Leave out what was added before this tensor was made."""
+        """Leave out what was added before this tensor was computed."""
         self._start = -1 if state is None else state.node._sequence_nr()
 
     @staticmethod
     def added(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | float | None:
-        """What an operation is about to add to its result that is no activation."""
+        """The bias or constant that an operation is about to add."""
         if name == "multi_head_attention_forward":
             raise UnsupportedModel(
-                "full_grad cannot see the biases inside nn.MultiheadAttention: state_x_gradient has all but those."
+                "full_grad cannot see the biases inside nn.MultiheadAttention. state_x_gradient works without biases."
             )
         bias: Any = None
         if name == "linear":
@@ -49,7 +49,7 @@ class BiasTerms:
         return bias if isinstance(bias, (Tensor, float, int)) else None
 
     def note(self, bias: Tensor | float | None, result: Any) -> None:
-        """Note what an operation has added to its result."""
+        """Register the bias that an operation has added to its result."""
         if bias is None or not isinstance(result, Tensor) or not result.requires_grad:
             return
         constant = bias.detach() if isinstance(bias, Tensor) else bias
@@ -65,21 +65,21 @@ class BiasTerms:
         result.register_hook(add)
 
     def scores(self, batch: int, tokens: int, readout: ReadOut) -> TokenScores:
-        """Each bias at its token; what is added after the answer is read counts where that is."""
+        """Sum each bias at its token; those added after the read-out count at the read-out's tokens."""
         scores, shares = torch.zeros_like(readout.weights), readout.weights / readout.weights.sum(dim=1, keepdim=True)
         for shape, part in self._sums.items():
             if shape == (batch, tokens):
                 scores = scores + part
             elif shape == (tokens, batch):
                 scores = scores + part.T
-            elif shape == (batch * tokens,):  # GPT-2's Conv1D flattens what it reads
+            elif shape == (batch * tokens,):  # GPT-2's Conv1D flattens its input
                 scores = scores + part.unflatten(0, (batch, tokens))
             elif shape.numel() == batch:
                 scores = scores + part.reshape(batch, 1) * shares
             else:
                 raise UnsupportedModel(
-                    f"full_grad: a bias is added to {tuple(shape)} places of {batch} × {tokens} tokens. "
-                    "state_x_gradient has all but biases."
+                    f"full_grad cannot assign a bias of shape {tuple(shape)} to {batch} × {tokens} tokens. "
+                    "state_x_gradient works without biases."
                 )
         return scores
 

@@ -1,7 +1,7 @@
-"""A forward pass that keeps only what enters each block, and goes back through them one by one, as they are read.
+"""A forward pass that keeps only the inputs of each block, and a backward pass through one block at a time.
 
-This is gradient checkpointing driven by the reader: flow reads blocks from the last to the first, which is the order in
-which gradients come. Of a block only its own activations are ever there, for as long as it is being read.
+This is gradient checkpointing driven by the reader: flow reads blocks from the last to the first, the order of the
+backward pass. Only the activations of the block that is being read are in memory.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from whyformer.watching.watcher import Watcher
 
 
 class NoStack(UnsupportedModel):
-    """What looked like a stack of blocks does more between them than hand on a state."""
+    """The model computes more between its blocks than a single state."""
 
 
 def find_blocks(model: nn.Module) -> Sequence[nn.Module]:
-    """The blocks of a model that is a stack of them, in their order; none where that cannot be told."""
+    """The blocks of a model that is a stack of them, in order; empty if unknown."""
     if getattr(config_of(model), "_attn_implementation", None) not in ("sdpa", "eager"):
         return ()
-    counts = (layers_of(model), getattr(config_of(model), "num_hidden_groups", None))  # of ALBERT, which run repeatedly
+    counts = (layers_of(model), getattr(config_of(model), "num_hidden_groups", None))  # of ALBERT, run repeatedly
     stacks = {path: x for path, x in modules_of(model).items() if isinstance(x, nn.ModuleList) and len(x) in counts}
     first = next(iter(stacks), "")
     beside = [path for path in stacks if path.rpartition(".")[0] == first.rpartition(".")[0]]
-    return tuple(stacks[first]) if len(beside) == 1 else ()  # XLM has a list of each layer's parts
+    return tuple(stacks[first]) if len(beside) == 1 else ()  # XLM has one list per part of a layer
 
 
 def last_of_decoder(model: nn.Module) -> nn.Module | None:
-    """The last block of a decoder that has pictures among its words, where it can be told."""
+    """The last block of a decoder that reads pictures among its words; None if unknown."""
     count = getattr(getattr(config_of(model), "text_config", None), "num_hidden_layers", None)
     parts = ("language_model", "text_model")
     stacks = [
@@ -57,12 +57,12 @@ def last_of_decoder(model: nn.Module) -> nn.Module | None:
 
 @contextmanager
 def graph_from(block: nn.Module, model: nn.Module) -> Iterator[None]:
-    """While inside, and in this thread, a forward pass of the model has a graph from this block on, none before."""
+    """Build the graph from this block on only, for forward passes within the context and this thread."""
     thread = get_ident()
 
     def switch(module: nn.Module, _: Any) -> None:
         if get_ident() == thread:
-            torch.set_grad_enabled(module is block)  # until the watcher, which has set it, sets it back
+            torch.set_grad_enabled(module is block)  # the watcher restores it
 
     handles = [module.register_forward_pre_hook(switch) for module in (model, block)]
     try:
@@ -74,7 +74,7 @@ def graph_from(block: nn.Module, model: nn.Module) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class BlockCall:
-    """A block, what it was called with, its output as a leaf of what follows, and the attention operations in it."""
+    """A call of a block: its arguments, its output as a leaf of the later graph, and its attention operations."""
 
     block: nn.Module
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
@@ -85,7 +85,7 @@ class BlockCall:
 
 @dataclass(frozen=True, eq=False)
 class BlockTap:
-    """An attention operation of the block that the backward pass has reached, and what has come back to its map."""
+    """An attention operation of the block that the backward pass has reached, with the gradient at its map."""
 
     tap: Tap
     of_probe: Tensor | None
@@ -94,9 +94,9 @@ class BlockTap:
 
 @dataclass(eq=False)
 class BlockPass:
-    """A forward pass by blocks, and the backward pass, which remembers the block it has reached.
+    """A forward pass by blocks, and a backward pass that stores the block it has reached.
 
-    Several can go back together, so that each block is run again but once: first the gradient, then relevances.
+    Several backward passes can run together, the gradient first, then relevances, so that each block is rerun once.
     """
 
     model: nn.Module
@@ -104,35 +104,35 @@ class BlockPass:
     blocks: Sequence[nn.Module]
     biases: BiasTerms | None = None
     calls: list[BlockCall] = field(default_factory=list)
-    without_rule: set[str] = field(default_factory=set)  # operations that a rule set has no rule for
-    refusal: str | None = None  # why the model is no stack of blocks after all
+    without_rule: set[str] = field(default_factory=set)  # operations without a rule in a rule set
+    refusal: str | None = None  # why the model is not a stack of blocks
     _passes: list[tuple[BackwardPass, Tensor]] = field(
         default_factory=list
-    )  # and what starts at the last block's output
+    )  # with the gradient at the last block's output
     _place: int = 0
-    _arrived: list[Tensor | None] = field(default_factory=list)  # at the block's input, by each pass
+    _grad_outputs: list[Tensor | None] = field(default_factory=list)  # at the block's input, one per pass
     _taps: dict[int, BlockTap] = field(default_factory=dict)
-    _state_scores: dict[int, TokenScores] = field(default_factory=dict)  # by the number of the block
+    _state_scores: dict[int, TokenScores] = field(default_factory=dict)  # by index of the block
 
     def run(self, watcher: Watcher, rules: RuleGraph | None, inputs: dict[str, Any]) -> Any:
-        """The model's output; `watcher` notes the shapes of maps, `rules` sees what comes before and after blocks."""
+        """Run the model; `watcher` records the shapes of maps, `rules` the operations before and after the blocks."""
         with self._intercepted(watcher, rules):
             output = watcher.run(self.model, **inputs)
         if self.refusal is None and sum(len(call.operations) for call in self.calls) < watcher.seen:
-            self.refusal = "This model has attention outside its blocks: it cannot go block by block."
+            self.refusal = "This model has attention outside its blocks: it cannot be explained block by block."
         return output
 
     def begin(
         self, ends: Sequence[Tensor], starts: Sequence[Tensor], rules: RuleGraph | None, one: BackwardPass
     ) -> None:
-        """Take what starts at these ends of the graph back to the last block's output, where the blocks begin."""
+        """Backpropagate from these ends of the graph to the last block's output."""
         self._passes, self._state_scores = [(one, self._at_blocks(ends, starts, rules, one))], {}
         self._restart()
 
     def begin_relevance(
         self, ends: Sequence[Tensor], passes: Sequence[tuple[BackwardPass, Sequence[Tensor]]], rules: RuleGraph
     ) -> None:
-        """Take relevance back beside what has begun: in one pass, or what is for and what is against in two."""
+        """Also propagate relevance: in one pass, or positive and negative parts in two."""
         self._passes[1:] = [(one, self._at_blocks(ends, starts, rules, one)) for one, starts in passes]
         self._restart()
 
@@ -155,38 +155,40 @@ class BlockPass:
         return relevance
 
     def state_scores(self, operation: int) -> TokenScores:
-        """The state that enters the block of an operation times its gradient, summed over channels."""
+        """The input state of an operation's block times its gradient, summed over channels."""
         number = self._block_of(operation)
         while number not in self._state_scores:
             self._step_back()
         return self._state_scores[number]
 
     def before(self, wanted: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-        """What comes back through all blocks, taken on to tensors that lie before them."""
+        """Backpropagate through all blocks to tensors before them."""
         while self._place > 0:
             self._step_back()
-        state, arrived = self.calls[0].state, self._arrived[0]
-        if not state.requires_grad or arrived is None:
+        state, grad_output = self.calls[0].state, self._grad_outputs[0]
+        if not state.requires_grad or grad_output is None:
             return (None,) * len(wanted)
-        return torch.autograd.grad(state, wanted, arrived.to(state.dtype), retain_graph=True, allow_unused=True)
+        return torch.autograd.grad(state, wanted, grad_output.to(state.dtype), retain_graph=True, allow_unused=True)
 
     def _at_blocks(
         self, ends: Sequence[Tensor], starts: Sequence[Tensor], rules: RuleGraph | None, one: BackwardPass
     ) -> Tensor:
-        """What comes back from the ends to the last block's output."""
+        """Backpropagate from the ends to the last block's output."""
         if not any(end.requires_grad for end in ends):
             raise HiddenGradient
         with _using(rules, one):
-            (arrived,) = torch.autograd.grad(ends, self.calls[-1].output, starts, retain_graph=True, allow_unused=True)
-        if arrived is None:
+            (grad_output,) = torch.autograd.grad(
+                ends, self.calls[-1].output, starts, retain_graph=True, allow_unused=True
+            )
+        if grad_output is None:
             raise HiddenGradient
-        return arrived
+        return grad_output
 
     def _restart(self) -> None:
-        self._place, self._arrived, self._taps = len(self.calls), [start for _, start in self._passes], {}
+        self._place, self._grad_outputs, self._taps = len(self.calls), [start for _, start in self._passes], {}
 
     def _tap(self, operation: int) -> BlockTap:
-        """An operation, once the backward pass has reached its block."""
+        """Run the backward pass up to the block of an operation, and return the operation."""
         if operation not in self._taps:
             number = self._block_of(operation)
             if number >= self._place:
@@ -199,8 +201,8 @@ class BlockPass:
         return next(n for n, call in enumerate(self.calls) if operation in call.operations)
 
     def _step_back(self) -> None:
-        """Run one block again, with a graph, and take what has arrived back through it."""
-        self._taps = {}  # of the block before, which can go
+        """Rerun one block with a graph, and backpropagate through it."""
+        self._taps = {}  # free the block before
         self._place -= 1
         call, passes = self.calls[self._place], [one for one, _ in self._passes]
         rules, can_fold = self._rules(passes), all(one.can_fold for one in passes)
@@ -215,14 +217,14 @@ class BlockPass:
         output = _tensor(watcher.run(call.block, *args, **kwargs))
         inputs = [state, *(tap.probe for tap in watcher.taps if tap.probe is not None)]
         parts = []
-        for number, (one, arrived) in enumerate(zip(passes, self._arrived, strict=True), start=1):
+        for number, (one, grad_output) in enumerate(zip(passes, self._grad_outputs, strict=True), start=1):
             keep = number < len(passes)
             with _using(rules, one, keep=keep):
-                start = None if arrived is None else arrived.to(output.dtype)
+                start = None if grad_output is None else grad_output.to(output.dtype)
                 parts.append(torch.autograd.grad(output, inputs, start, retain_graph=keep, allow_unused=True))
         self.without_rule |= set() if rules is None else rules.without_rule
-        self._arrived = [of_inputs[0] for of_inputs in parts]
-        self._state_scores[self._place] = state_times_gradient(state.detach(), self._arrived[0])
+        self._grad_outputs = [of_inputs[0] for of_inputs in parts]
+        self._state_scores[self._place] = state_times_gradient(state.detach(), self._grad_outputs[0])
         by_tap = zip(*(of_inputs[1:] for of_inputs in parts), strict=True)
         self._taps = {
             n: self._block_tap(tap, passes, of_probe)
@@ -230,7 +232,7 @@ class BlockPass:
         }
 
     def _rules(self, passes: Sequence[BackwardPass]) -> RuleGraph | None:
-        """The rule graph of a block that goes back once, by rules that it then knows, or several times."""
+        """The rule graph of a block; with a single backward pass its rules are known beforehand."""
         first, *others = passes
         if not (others or first.rules is not None or first.precise):
             return None
@@ -238,7 +240,7 @@ class BlockPass:
         return RuleGraph(self.model, self.batch, precise=first.precise, rules=rules)
 
     def _block_tap(self, tap: Tap, passes: Sequence[BackwardPass], of_probe: Sequence[Tensor | None]) -> BlockTap:
-        """What has come back to an operation, free of the graph."""
+        """The gradients at an operation, detached from the graph."""
         later = list(zip(passes, of_probe, strict=True))[1:]
         relevance = map_relevance(tap, later, self.batch) if later else None
         tap.probe, tap.map = None, tap.map.detach() if isinstance(tap.map, Tensor) else tap.map
@@ -246,7 +248,7 @@ class BlockPass:
 
     @contextmanager
     def _intercepted(self, watcher: Watcher, rules: RuleGraph | None) -> Iterator[None]:
-        """While inside, the blocks of the model run without a graph, and what they were called with is kept."""
+        """Run the blocks of the model without a graph, and keep their arguments."""
 
         def make(block: nn.Module, own_call: Call) -> Call:
             def call(*args: Any, **kwargs: Any) -> Any:
@@ -255,7 +257,9 @@ class BlockPass:
                     result = own_call(*args, **kwargs)
                 state = None if self.refusal else self._state(args, kwargs)
                 if state is None:
-                    self.refusal = "The blocks of this model do not hand on one state: it cannot go block by block."
+                    self.refusal = (
+                        "The blocks of this model pass more than one state: it cannot be explained block by block."
+                    )
                     return result
                 output = _tensor(result).detach().requires_grad_()
                 self.calls.append(BlockCall(block, (args, kwargs), state, output, range(first, watcher.seen)))
@@ -267,7 +271,7 @@ class BlockPass:
             yield
 
     def _state(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-        """The state that enters a block: what the block before it gave, or its first tensor; None if neither is it."""
+        """The input state of a block: the previous block's output, or its first tensor; None if it is neither."""
         leaves, _ = tree_flatten((args, kwargs))
         tensors = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point() and type(x) is not nn.Parameter]
         before = self.calls[-1].output if self.calls else tensors[0]
@@ -284,7 +288,7 @@ def _with_state(call: BlockCall, state: Tensor) -> tuple[tuple[Any, ...], dict[s
 
 
 def _in_own_dtype(block: nn.Module, arguments: Any) -> Any:
-    """What rules have widened on the way to a block, as the block takes it."""
+    """Cast arguments that rules have widened back to the dtype of the block."""
     dtype = dtype_of(block)
     return tree_map(lambda x: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x, arguments)
 
@@ -301,5 +305,5 @@ def _using(rules: RuleGraph | None, one: BackwardPass, *, keep: bool = True) -> 
 
 
 def _paused(rules: RuleGraph | None) -> AbstractContextManager[None]:
-    """Without a graph there is nothing for rules to see; but relevance wants states in float32, which they make."""
+    """Pause the rules where there is no graph, unless they have to keep states in float32 for relevance."""
     return nullcontext() if rules is None or rules.precise else rules.paused()

@@ -1,4 +1,4 @@
-"""The kind that each operation is to the rules, by its name and what is known of its inputs."""
+"""Classify operations for the rules, by their name and the facts about their inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whyformer.watching.facts import Facts, TensorFact
 
 RunOperation = Callable[..., Any]
 
-# The kind of each function. Those that only move or pick entries (`watching.operation_names`) go back by gradient.
+# The kind of each function. Those that only move or pick entries (`watching.operation_names`) use their gradient.
 KINDS: dict[str, str] = (
     dict.fromkeys(
         "linear addmm conv1d conv2d conv3d conv_transpose2d grouped_mm _grouped_mm grouped_mm_fallback".split(),
@@ -34,9 +34,9 @@ KINDS: dict[str, str] = (
     )
     | dict.fromkeys("hardtanh clamp clip clamp_min clamp_max threshold hardshrink softshrink".split(), "activation")
     | dict.fromkeys("relu_ hardtanh_ clamp_ clamp_min_ clamp_max_ elu_ leaky_relu_ selu_ tanh_".split(), "activation")
-    | dict.fromkeys("sigmoid hardsigmoid sigmoid_ softplus logsigmoid".split(), "curve")  # which are not 0 at 0
+    | dict.fromkeys("sigmoid hardsigmoid sigmoid_ softplus logsigmoid".split(), "curve")  # not 0 at 0
     | {"softmax": "softmax", "scaled_dot_product_attention": "attention", "turn_pairs": "rotation"}
-    # e^x, a state space's decay, says how much of the state stays, as a denominator how much its numerator counts.
+    # e^x, the decay of a state space, scales the state, as a denominator scales its numerator.
     | dict.fromkeys("rsqrt sqrt norm reciprocal __rdiv__ std var vector_norm exp exp_".split(), "denominator")
 )
 ELEMENTWISE = frozenset("pow __pow__ square tanh sigmoid erf exp abs".split())
@@ -49,69 +49,69 @@ SIGNS = dict.fromkeys("sub sub_ __sub__ __isub__ subtract".split(), (1.0, -1.0))
 
 
 def operation_kind(
-    facts: Facts, name: str, given: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+    facts: Facts, name: str, inputs: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """The kind of an operation, by its name and its inputs, and the details that its rule reads."""
+    """The kind of an operation, and the details that its rule reads."""
     kind = KINDS[name]
-    source = next(n for n, x in enumerate(given) if x.requires_grad)
+    source = next(n for n, x in enumerate(inputs) if x.requires_grad)
     if kind == "product":
-        return _product(facts, name, given, args)
+        return _product(facts, name, inputs, args)
     if kind == "linear":
-        is_pixels = name in ("conv2d", "conv3d") and given[0].shape[1] == 3
+        is_pixels = name in ("conv2d", "conv3d") and inputs[0].shape[1] == 3
         others = ["offs"] if "grouped" in name else ["stride", "padding", "dilation", "groups"]
         if name == "conv_transpose2d":
             others = ["stride", "padding", "output_padding", "groups", "dilation"]
         how = dict(zip(others, args[2 if "grouped" in name else 3 :], strict=False)) | {
             key: value for key, value in kwargs.items() if key not in ("input", "weight", "bias")
         }
-        return "pixels" if is_pixels else "linear", {"form": linear_form(name, given, 1, how)}
+        return "pixels" if is_pixels else "linear", {"form": linear_form(name, inputs, 1, how)}
     if kind == "add":
-        if len(given) == 1:
+        if len(inputs) == 1:
             return "scale", {"source": source}
         first, second = SIGNS.get(name, (1.0, 1.0))
         signs = (first, second * kwargs.get("alpha", 1))
-        return "rotation" if facts.origin(given[0]) is facts.origin(given[1]) else "add", {"signs": signs}
+        return "rotation" if facts.origin(inputs[0]) is facts.origin(inputs[1]) else "add", {"signs": signs}
     if kind == "softmax":
         return kind, {"source": source, "axis": args[1] if len(args) > 1 else kwargs["dim"]}
-    if kind == "attention":  # left to the fused kernels, where its map is too large to be kept
+    if kind == "attention":  # run by the fused kernels: its map is too large to keep
         return kind, {"source": 2}  # the values
     if kind == "gate":
-        return _gate(facts, name, given, source)
+        return _gate(facts, name, inputs, source)
     return kind, {"source": source}
 
 
-def _product(facts: Facts, name: str, given: list[Tensor], args: tuple[Any, ...]) -> tuple[str, dict[str, Any]]:
-    """A matrix product: with a weight of the model it is linear, with a map it mixes tokens."""
-    if len(given) != 2:
-        raise UnsupportedModel(f"A product of {len(given)} tensors ({name}) has no relevance rule.")
-    weight = next((n for n, x in enumerate(given) if not x.requires_grad and facts.is_of_the_model(x)), None)
+def _product(facts: Facts, name: str, inputs: list[Tensor], args: tuple[Any, ...]) -> tuple[str, dict[str, Any]]:
+    """Classify a matrix product: with a weight of the model it is linear, with a map it mixes tokens."""
+    if len(inputs) != 2:
+        raise UnsupportedModel(f"A product of {len(inputs)} tensors ({name}) has no relevance rule.")
+    weight = next((n for n, x in enumerate(inputs) if not x.requires_grad and facts.is_of_the_model(x)), None)
     if weight is not None:
         how = {"equation": args[0]} if name == "einsum" else {}
-        return "linear", {"form": linear_form(name, given, weight, how)}
-    map_input = next((n for n, x in enumerate(given) if facts[x].is_map), None)
+        return "linear", {"form": linear_form(name, inputs, weight, how)}
+    map_input = next((n for n, x in enumerate(inputs) if facts[x].is_map), None)
     return ("product", {}) if map_input is None else ("mixing", {"map": map_input})
 
 
-def _gate(facts: Facts, name: str, given: list[Tensor], source: int) -> tuple[str, dict[str, Any]]:
-    """A product of two activations, or of one with what only scales it: a constant, a denominator, a gate of it."""
-    if len(given) == 2 and "div" in name:
+def _gate(facts: Facts, name: str, inputs: list[Tensor], source: int) -> tuple[str, dict[str, Any]]:
+    """Classify a product of two activations, or of one with a scale: a constant, a denominator, or a gate."""
+    if len(inputs) == 2 and "div" in name:
         return "scale", {"source": 0}
-    if len(given) == 1 or not all(x.requires_grad for x in given):
+    if len(inputs) == 1 or not all(x.requires_grad for x in inputs):
         return "scale", {"source": source}
-    # What a softmax gave counts how much the other factor does: a router's weight of an expert.
-    scale = next((n for n, x in enumerate(given) if facts[x].is_scale or facts[x].is_map), None)
+    # The output of a softmax scales the other factor: a router's weight of an expert.
+    scale = next((n for n, x in enumerate(inputs) if facts[x].is_scale or facts[x].is_map), None)
     if scale is None:
-        (first, first_is_linear), (second, second_is_linear) = map(facts.root, given)
+        (first, first_is_linear), (second, second_is_linear) = map(facts.root, inputs)
         if first is second and first_is_linear != second_is_linear:
             scale = 0 if second_is_linear else 1
     return ("gate", {}) if scale is None else ("scale", {"source": 1 - scale})
 
 
 def note_result(
-    facts: Facts, name: str, given: list[Tensor], result: Tensor, kind: str, operation: Operation | None = None
+    facts: Facts, name: str, inputs: list[Tensor], result: Tensor, kind: str, operation: Operation | None = None
 ) -> None:
-    """Note of a result what later operations need, and no more of what it was before a change in place."""
-    live = [x for x in given if x.requires_grad]
+    """Set the facts that later operations need about a result, clearing those from before an in-place change."""
+    live = [x for x in inputs if x.requires_grad]
     known, before = [facts[x] for x in live], facts[result]
     roots = [fact.function_of or (x, True) for x, fact in zip(live, known, strict=True)]
     same = all(root is roots[0][0] for root, _ in roots)
@@ -129,12 +129,12 @@ def note_result(
         rows=before.rows,
     )
     facts.put(result, result_fact)
-    if kind != "share":  # which adds rows up
+    if kind != "share":  # which sums over rows
         facts.carry_rows(live, result)
 
 
 def note_unruled(facts: Facts, name: str, args: tuple[Any, ...], result: Tensor) -> None:
-    """Note of the result of an operation without a rule whether it scales, or is a function of each entry."""
+    """Note whether the result of an operation without a rule is a scale, or an elementwise function."""
     if name in ("pow", "__pow__") and not (isinstance(args[1], (int, float)) and args[1] >= 1):
         facts.note(result, is_scale=True)
     elif name in ELEMENTWISE:
@@ -144,33 +144,33 @@ def note_unruled(facts: Facts, name: str, args: tuple[Any, ...], result: Tensor)
 def baddbmm(
     run: RunOperation, bias: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Any:
-    """BLOOM's scores: β times a bias that depends on positions alone, plus α times the product."""
+    """BLOOM's scores: β times a bias by position, plus α times the product."""
     product = run(torch.mul, run(torch.bmm, batch1, batch2), alpha)
     return run(torch.add, product, run(torch.mul, bias, beta))
 
 
 def glu(run: RunOperation, x: Tensor, dim: int = -1) -> Any:
-    """One half of the channels, gated by the other."""
+    """Gate one half of the channels by the other."""
     value, gate = run(torch.chunk, x, 2, dim)
     return run(torch.mul, value, run(torch.sigmoid, gate))
 
 
 def is_rotation(args: tuple[Any, ...]) -> bool:
-    """Whether it is a product of complex numbers, one of them a constant: as Llama 4 turns queries and keys."""
+    """Whether it is a product of complex numbers, one of them constant, as in Llama 4's rotary embedding."""
     is_complex = [isinstance(x, Tensor) and x.is_complex() for x in args[:2]]
     return all(is_complex) and len(args) == 2 and args[0].requires_grad != args[1].requires_grad
 
 
 def complex_product(run: RunOperation, x: Tensor, y: Tensor) -> Any:
     """The product of complex numbers as a linear operation on pairs of real ones."""
-    turned, constant = (x, y) if x.requires_grad else (y, x)
-    return run(torch.view_as_complex, run(turn_pairs, run(torch.view_as_real, turned), constant))
+    pairs, constant = (x, y) if x.requires_grad else (y, x)
+    return run(torch.view_as_complex, run(turn_pairs, run(torch.view_as_real, pairs), constant))
 
 
 def turn_pairs(x: Tensor, factor: Tensor) -> Tensor:
-    """Pairs of real numbers times complex ones."""
+    """Multiply pairs of real numbers by complex ones."""
     return torch.view_as_real(torch.view_as_complex(x) * factor)
 
 
-# Operations that are several in one, taken apart so that each part has its rule.
+# Composite operations, decomposed so that each part has its rule.
 COMPOSED: dict[str, Callable[..., Any]] = {"baddbmm": baddbmm, "glu": glu, "complex product": complex_product}

@@ -1,4 +1,4 @@
-"""One operation of a forward pass, as the rules of a backward pass see it."""
+"""An operation of a forward pass, as backward rules see it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GradInputs = Sequence[Tensor | None]
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear operation without its bias: which inputs are x and W, z = apply(x, W), and z's gradient pulled to x."""
+    """A linear operation without its bias: the indices of x and W, z = apply(x, W), and its transpose."""
 
     x: int
     weight: int
@@ -32,9 +32,9 @@ class Linear:
 
 @dataclass(eq=False)
 class Operation:
-    """What an operation read and gave. `source` is the input that counts where only one does, `map` the attention.
+    """The inputs and output of an operation. `source` is the relevant input if there is one, `map` the attention map.
 
-    `with_inputs` puts other tensors in the inputs' places among the arguments.
+    `with_inputs` returns the arguments with other tensors in place of the inputs.
     """
 
     kind: str
@@ -48,7 +48,7 @@ class Operation:
     map: int = 0
     form: Linear | None = None
     signs: tuple[float, ...] = (1.0, 1.0)
-    axis: int = -1  # which a softmax runs over
+    axis: int = -1  # of a softmax
 
     def __post_init__(self) -> None:
         self._edge = get_gradient_edge(self.output)
@@ -56,19 +56,19 @@ class Operation:
         self.examples_second = self._is_second()
 
     def keep_output(self) -> None:
-        """Have an output of its own: the model is about to change in place what it was given."""
+        """Copy the output: the model is about to change it in place."""
         with torch.enable_grad():
             self.output = self.output.clone()
         self._edge = get_gradient_edge(self.output)
         self._versions = self._counted()
 
     def forget_output(self) -> None:
-        """Let its memory go: the rule that will be followed reads the gradient alone."""
+        """Free the output: the rule reads the gradient only."""
         self.output = self.output.new_empty(0)
         self._versions = self._counted()
 
     def check_unchanged(self) -> None:
-        """Refuse to go on from values that the model has since changed in place."""
+        """Raise if the model has changed the inputs or the output in place."""
         if self._versions != self._counted():
             raise UnsupportedModel("The model changes a tensor in place that its relevance needs.")
 
@@ -76,13 +76,13 @@ class Operation:
         return [x._version for x in (*self.inputs, self.output) if not x.is_inference()]
 
     def gradient(self, grad_output: Tensor) -> GradInputs:
-        """The gradient of each input that is in the graph."""
-        wanted = [x for x in self.inputs if x.requires_grad]
-        gradients = iter(torch.autograd.grad(self._edge, wanted, grad_output, retain_graph=True, allow_unused=True))
+        """The gradient of each input that requires grad."""
+        leaves = [x for x in self.inputs if x.requires_grad]
+        gradients = iter(torch.autograd.grad(self._edge, leaves, grad_output, retain_graph=True, allow_unused=True))
         return [next(gradients) if x.requires_grad else None for x in self.inputs]
 
     def slope_at_zero(self) -> Tensor:
-        """The gradient at 0 of a function of each entry alone."""
+        """The gradient of an elementwise function at 0."""
         x = self.inputs[0].new_zeros(1, requires_grad=True)
         args, kwargs = self.with_inputs([x])
         with torch.enable_grad():
@@ -90,7 +90,7 @@ class Operation:
         return torch.autograd.grad(y, x, torch.ones_like(x))[0].squeeze()
 
     def to(self, number: int, grad_inputs: Tensor) -> GradInputs:
-        """All of it to one input, summed over where that was broadcast."""
+        """Assign everything to one input, summed over its broadcast axes."""
         return [grad_inputs.sum_to_size(x.shape) if n == number else None for n, x in enumerate(self.inputs)]
 
     @property
@@ -100,7 +100,7 @@ class Operation:
 
     @property
     def x(self) -> Tensor:
-        """What a linear operation weighs."""
+        """The input of a linear operation."""
         return self.inputs[self.linear.x].detach()
 
     @property
@@ -109,7 +109,7 @@ class Operation:
 
     @property
     def unbiased(self) -> Tensor:
-        """The output of a linear operation, less its bias."""
+        """The output of a linear operation, minus its bias."""
         if self.linear.bias is None:
             return self.output.detach()
         bias = self.inputs[self.linear.bias].detach()
@@ -118,11 +118,11 @@ class Operation:
         return self.output.detach() - bias.reshape(axes)
 
     def apply(self, x: Tensor, weight: Tensor) -> Tensor:
-        """The linear operation, without bias, on another input and another weight."""
+        """Apply the linear operation, without bias, to another input and weight."""
         return self.linear.apply(x, weight)
 
     def apply_transposed(self, factor: Tensor, weight: Tensor) -> Tensor:
-        """What `factor` at the output weighs x with."""
+        """Apply the transpose of the linear operation to `factor`."""
         return self.linear.apply_transposed(factor, weight, self.x.shape)
 
     def to_x(self, grad_inputs: Tensor) -> GradInputs:
@@ -130,30 +130,30 @@ class Operation:
 
     @property
     def addends(self) -> list[Tensor]:
-        """The two sides of a sum as they were added; where a mask shuts something out, it adds nothing."""
+        """The two signed terms of a sum; −∞ of a mask counts as 0."""
         open_parts = [(x if x.requires_grad else x.masked_fill(x.isinf(), 0.0)).detach() for x in self.inputs]
         return [part if sign == 1 else sign * part for sign, part in zip(self.signs, open_parts, strict=True)]
 
     def per_example(self, x: Tensor) -> Tensor:
-        """The sum over each example, shaped so that it multiplies `x`."""
+        """The sum over each example, shaped to multiply `x`."""
         if (examples := self.examples.get(len(x))) is not None:
             sums = x.new_zeros(self.batch).index_add(0, examples, x.flatten(1).sum(dim=1))
             return sums[examples].reshape(-1, *[1] * (x.dim() - 1))
         if self.examples_second:
             return x.sum(dim=[n for n in range(x.dim()) if n != 1], keepdim=True)
         if len(x) % self.batch:
-            raise UnsupportedModel(f"A sum of shape {tuple(x.shape)} cannot be told apart into {self.batch} examples.")
+            raise UnsupportedModel(f"A sum of shape {tuple(x.shape)} cannot be divided among {self.batch} examples.")
         sums = x.reshape(self.batch, -1).sum(dim=1)
         return sums.repeat_interleave(len(x) // self.batch).reshape(-1, *[1] * (x.dim() - 1))
 
     @property
     def has_ambiguous_axis(self) -> bool:
-        """Whether its shape leaves open which axis the examples are on: as many tokens as examples."""
+        """Whether the axis of the examples is ambiguous: as many tokens as examples."""
         shape = self.output.shape
         return self.batch > 1 and len(shape) == 3 and shape[1] == self.batch and shape[0] % self.batch == 0
 
     def settle_example_axis(self, grad_output: Tensor, example: int) -> None:
-        """Tell by a gradient that is one example's, and touches no other, on which axis examples are."""
+        """Find the axis of the examples from a gradient that is non-zero for one example only."""
         first = grad_output.reshape(self.batch, -1).abs().sum(dim=1)
         second = grad_output.abs().sum(dim=(0, 2))
         others = torch.arange(self.batch, device=grad_output.device) != example
@@ -162,19 +162,19 @@ class Operation:
             self.examples_second = is_second
 
     def _is_second(self) -> bool:
-        """The examples are on the first axis, with others folded into it or not, or else on the second."""
+        """Whether the examples are on the second axis, not on the first, where others may be folded into it."""
         shape = self.output.shape
         if len(shape) < 2 or shape[0] == self.batch or shape[1] != self.batch:
             return False
         return len(shape) == 3 or bool(shape[0] % self.batch)
 
     def sum_to_inputs(self, grad_inputs: Iterable[Tensor]) -> GradInputs:
-        """To each input its own, summed over where it was broadcast."""
+        """Assign each input its part, summed over its broadcast axes."""
         return [part.sum_to_size(x.shape) for part, x in zip(grad_inputs, self.inputs, strict=True)]
 
 
 def linear_form(name: str, inputs: Sequence[Tensor], weight: int, kwargs: dict[str, Any]) -> Linear:
-    """How a linear operation is computed, and undone, with other weights."""
+    """The Linear of an operation: how to apply it and its transpose with other weights."""
     if name == "linear":
         return Linear(0, 1, F.linear, lambda s, w, _: s @ w, 2 if len(inputs) > 2 else None)
     if name == "addmm":  # GPT-2's Conv1D: bias, input, transposed weight
@@ -185,7 +185,7 @@ def linear_form(name: str, inputs: Sequence[Tensor], weight: int, kwargs: dict[s
         return _grouped(kwargs["offs"])
     if name == "einsum":
         return _einsum(weight, kwargs["equation"])
-    if inputs[weight].dim() == 1:  # a vector has no transpose
+    if inputs[weight].dim() == 1:  # mT needs a matrix
         return _multiplied(weight, torch.matmul)
     if weight == 1:
         return Linear(0, 1, torch.matmul, lambda s, w, _: s @ w.mT)
@@ -203,7 +203,7 @@ def _convolution(name: str, is_biased: bool, how: dict[str, Any]) -> Linear:
 
 
 def _grouped(ends: Tensor) -> Linear:
-    """The rows in groups, each times a weight of its own: those of an expert's tokens, up to the `ends`."""
+    """Multiply each group of rows, an expert's tokens up to `ends`, by its own weight."""
     groups = list(pairwise([0, *ends.tolist()]))
 
     def apply(x: Tensor, weight: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.watching.mixing import KeptMap, MixedGradient, Mixing, map_gradient
 from whyformer.watching.tap import Tap, state_times_gradient
 
-# What PyTorch says of an operation whose gradient it cannot vectorise; it has no class for it.
+# Fragments of PyTorch's messages for a gradient that cannot be vectorised; it has no exception class for it.
 VECTORISING = ("Batching rule not implemented", "vmap")
 
 
@@ -32,7 +32,7 @@ class HiddenGradient(WhyformerError):
 
 
 class NotVectorised(UnsupportedModel):
-    """Several scores cannot go back together: an operation has no vectorised gradient."""
+    """Several scores cannot share a backward pass: an operation has no vectorised gradient."""
 
 
 def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward) -> list[Mixing]:
@@ -46,7 +46,7 @@ def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: 
 def gradients_or_none(
     scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward, *, keep: bool = False
 ) -> list[Mixing | None]:
-    """As `gradients`, with None for maps that the scores do not depend on. `keep` keeps the graph for another pass."""
+    """Like `gradients`, with None for maps that the scores do not depend on. `keep` retains the graph."""
     return gradients_with_states(scores, taps, (), batch, backward, keep=keep)
 
 
@@ -59,7 +59,7 @@ def gradients_with_states(
     *,
     keep: bool = False,
 ) -> list[Mixing | None]:
-    """The gradients of the maps; by the same backward pass residual states get their products with their gradients."""
+    """The gradients of the maps; the same backward pass computes state × gradient of residual states."""
     edges = [tap.outcome.state_edge for tap in states if tap.outcome.state_edge is not None]
     parts = _backward(scores, taps, batch, edges, retain_graph=keep)
     for tap, gradient in zip(states, parts[len(taps) :], strict=True):
@@ -72,7 +72,7 @@ def gradients_with_states(
 def last_gradient(
     scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward, *, keep: bool = False
 ) -> list[Mixing | None]:
-    """The gradient of the last map that the scores depend on, and None for those before it."""
+    """The gradient of the last map that the scores depend on; None for those before it."""
     for count in range(len(taps), 0, -1):
         (of_probe,) = _backward(scores, taps[count - 1 : count], batch, retain_graph=keep or count > 1)
         if of_probe is not None:
@@ -84,7 +84,7 @@ def last_gradient(
 def grad_of_each(
     scores: ExampleScores, inputs: Sequence[Tensor] | Sequence[GradientEdge], batch: int, *, retain_graph: bool
 ) -> list[Tensor | None]:
-    """The gradient of each example's score; several scores of one example go back together, and become examples."""
+    """The gradient of each example's score; several scores of one example share a pass, and become examples."""
     if len(scores) == batch:
         return list(torch.autograd.grad(scores.sum(), inputs, retain_graph=retain_graph, allow_unused=True))
     each = torch.eye(len(scores), dtype=scores.dtype, device=scores.device)
@@ -95,7 +95,7 @@ def grad_of_each(
     except RuntimeError as error:
         if not any(words in str(error) for words in VECTORISING):
             raise
-        raise NotVectorised(f"Several scores cannot go back together here: {error}") from error
+        raise NotVectorised(f"Several scores cannot share a backward pass here: {error}") from error
     return [None if part is None else part.flatten(0, 1) for part in parts]
 
 
@@ -122,49 +122,49 @@ def _backward(
 
 @dataclass(frozen=True)
 class BackwardPass:
-    """How something goes back: by rules, or as a gradient where there are none."""
+    """A backward pass by rules, or by gradient without any."""
 
     rules: Mapping[str, Rule] | None = None
     precise: bool = False
     strict: bool = False
-    map_share: float = 1.0  # of the gradient of what a map has mixed
-    is_gradient: bool = False  # by rules: relevance is that times the value there
+    map_share: float = 1.0  # of the gradient of the mixed values
+    is_gradient: bool = False  # by rules: relevance is gradient × value
 
     @property
     def can_fold(self) -> bool:
-        """Whether attention can be one operation on the way: as a gradient, or by a rule for it as a whole."""
+        """Whether attention can be a single operation: by gradient, or by a rule for it as a whole."""
         return self.rules is None or "attention" in self.rules
 
     def relevance(self, part: Tensor, value: Tensor) -> Tensor:
-        """The relevance of a value, of what has come back to it."""
+        """The relevance of a value, given the result of the pass there."""
         return part * value if self.is_gradient else part
 
     def worth(self, part: Tensor, mixed: Tensor) -> Tensor:
-        """What each unit of the values that a map mixed is worth, of what has come back to them."""
+        """The relevance per unit of the mixed values, given the result of the pass there."""
         assert self.rules is not None
         return part if self.is_gradient else map_quotient(self.rules)(part, mixed)
 
 
 def backward_pass(backward: Backward, *, precise: bool = False) -> BackwardPass:
-    """Gradients as they are, or by LibraGrad's or AttnLRP's rules."""
+    """Plain gradients, or those of LibraGrad's or AttnLRP's rules."""
     return BackwardPass(BACKWARD_RULES.get(backward), precise, map_share=MAP_SHARES[backward])
 
 
 def map_relevance(tap: Tap, passes: Sequence[tuple[BackwardPass, Tensor | None]], batch: int) -> Mixing | None:
-    """The relevance of a map; None where none has come back.
+    """The relevance of a map; None if the pass does not reach it.
 
-    Of two passes the first is of what speaks for the score, the second of what speaks against it.
+    Of two passes, the first is of the positive part of the score and the second of the negative part.
     """
     assert tap.probe is not None
     value = tap.probe.detach()
-    parts = [(way, part) for way, part in passes if part is not None]
+    parts = [(one, part) for one, part in passes if part is not None]
     if len(parts) < len(passes):
         return None
     if isinstance(tap.map, Tensor):
-        return KeptMap(by_head(difference([way.relevance(part, value) for way, part in parts]), batch))
-    return MixedGradient(tap.map, difference([way.worth(part, value) for way, part in parts]), map_share=0.5)
+        return KeptMap(by_head(difference([one.relevance(part, value) for one, part in parts]), batch))
+    return MixedGradient(tap.map, difference([one.worth(part, value) for one, part in parts]), map_share=0.5)
 
 
 def difference(parts: Sequence[Tensor]) -> Tensor:
-    """What speaks for something, less what speaks against it where that is told apart."""
+    """The positive part minus the negative part, if there are two."""
     return parts[0] if len(parts) == 1 else parts[0] - parts[1]

@@ -1,4 +1,4 @@
-"""R / z: what each unit of an output z is worth, by which a rule shares out the relevance R that arrived there."""
+"""R / z, the relevance R per unit of an output z, by which a rule distributes it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor
 
 Quotient = Callable[[Tensor, Tensor], Tensor]
 
-STABILISER = 1e-9  # the reference code's, added whatever the sign
-EPSILON = 1e-6  # of the ε-rule, away from zero
+STABILISER = 1e-9  # of the reference code, added regardless of sign
+EPSILON = 1e-6  # of the ε-rule, added away from zero
 
 
 def ratio(a: Tensor, b: Tensor) -> Tensor:
@@ -19,11 +19,11 @@ def ratio(a: Tensor, b: Tensor) -> Tensor:
 
 
 def away_from_zero(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """The quotient of the ε-rule: the denominator is kept off zero on either side."""
+    """The quotient of the ε-rule: the denominator is moved away from zero."""
     return numerator / (denominator + torch.where(denominator < 0, -EPSILON, EPSILON))
 
 
 def balance(whole: Tensor, totals: Sequence[Tensor]) -> list[Tensor]:
-    """What rescales the two shares of a sum, by their totals, so that each has its part of the whole (TA Sec. 3.2)."""
+    """Factors that rescale the two shares of a sum by their totals (TA Sec. 3.2)."""
     size = totals[0].abs() + totals[1].abs()
     return [ratio(ratio(total.abs(), size) * whole, total) for total in totals]

@@ -1,4 +1,4 @@
-"""A graph in which every operation can go back by other rules than the gradient's, as often as one likes."""
+"""A graph whose backward pass follows rules for each operation, repeatedly and with different rule sets."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class NoRule(UnsupportedModel):
 
 
 class RuleGraph:
-    """The operations of a forward pass, each with what a rule needs; `using` a rule set, backward passes obey it.
+    """The operations of a forward pass with the inputs that their rules need, for backward passes by rule sets.
 
-    `run` runs an operation as a part of the graph: a watcher calls it. Parameters are constants. `precise` computes in
-    float32 at least: relevance divides by sums that may be small. Where the `rules` are known beforehand, operations
-    that they do not mention run as they are, and keep nothing. `examples` says which example each entry of a first
-    axis of some length belongs to, where that is not clear (pictures of several prompts).
+    A watcher calls `run` to run an operation as part of the graph; backward passes within `using` follow a rule set.
+    Parameters are constants. `precise` computes in float32 at least: relevance divides by sums that may be small. If
+    the `rules` are known beforehand, operations without one run unchanged and keep nothing. `examples` gives, by length
+    of the first axis, which example each entry belongs to, if that is ambiguous (pictures of several prompts).
     """
 
     def __init__(
@@ -65,19 +65,19 @@ class RuleGraph:
         self.is_coarse = not precise and (has_tf32 or half is not None)
         if precise and has_tf32:
             raise WhyformerError(
-                "TF32 is on, too coarse for strict relevance: torch.backends.cuda.matmul.allow_tf32 = False turns it "
-                "off, and precision='fast' takes it as it is."
+                "TF32 is on, which is too coarse for strict relevance: turn it off with "
+                "torch.backends.cuda.matmul.allow_tf32 = False, or accept it with precision='fast'."
             )
 
     def exactly(self) -> AbstractContextManager[Any]:
-        """Without autocast, where relevance is to be precise."""
+        """Disable autocast if relevance is precise."""
         return torch.autocast(self._device.type, enabled=False) if self.precise else nullcontext()
 
     @contextmanager
     def using(self, rules: Mapping[str, Rule], *, strict: bool = False, keep: bool = True) -> Iterator[None]:
-        """Backward passes in here obey these rules; strict ones refuse an operation that has none.
+        """Make backward passes within the context follow these rules; `strict` raises at an operation without one.
 
-        Unless they are to `keep` the graph, they free what an operation has kept as soon as they are past it.
+        Unless `keep` is set, each operation's tensors are freed as soon as they have been used.
         """
         assert self._known_rules is None or rules is self._known_rules
         self._rules, self._strict, self.frees = rules, strict, not keep
@@ -89,7 +89,7 @@ class RuleGraph:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Operations in here run as they are, and are not part of the graph."""
+        """Run operations within the context unchanged, outside the graph."""
         self._is_paused = True
         try:
             yield
@@ -98,7 +98,7 @@ class RuleGraph:
 
     @contextmanager
     def using_gradient_of(self, example: int) -> Iterator[None]:
-        """Backward passes in here are the gradient of one example's score: sums learn by it where examples are."""
+        """Use the gradients of one example's score, within the context, to find the axis of the examples of sums."""
         self._example = example
         try:
             yield
@@ -106,37 +106,36 @@ class RuleGraph:
             self._example = None
 
     def grad_inputs(self, operation: Operation, grad_output: Tensor) -> Any:
-        """What the operation hands back to its inputs, by the rules that are being followed."""
+        """The gradients or relevances of the operation's inputs, by the current rules."""
         if self._example is not None and operation.kind == "add" and operation.has_ambiguous_axis:
             operation.settle_example_axis(grad_output, self._example)
         rule = self._rules.get(operation.kind)
         if rule is None and operation.kind == "attention" and self._rules:
             raise NoRule(
-                "Relevance reached attention whose map is too large to be kept, for which this rule set has no rule: "
-                "give it one of whyformer.backward.attention_rules under 'attention'."
+                "Relevance reached attention whose map is too large to keep, and this rule set has no rule for it: "
+                "add one of whyformer.backward.attention_rules as 'attention'."
             )
-        if rule not in (None, identity, zero):  # autograd looks after gradients
+        if rule not in (None, identity, zero):  # autograd checks gradients itself
             operation.check_unchanged()
         return operation.gradient(grad_output) if rule is None else rule(grad_output, operation)
 
     def report_missing_rule(self, name: str) -> None:
-        """Something arrived at an operation without a rule."""
+        """Raise or note that the backward pass has reached an operation without a rule."""
         if self._strict:
             raise NoRule(
-                f"Relevance reached {name}, which has no rule. strict=False lets it pass as a gradient; "
-                f"whyformer.backward.kinds.KINDS[{name.split(' ')[0]!r}] = 'activation' (or another kind) "
-                "gives it one."
+                f"Relevance reached {name}, which has no rule. Use its gradient with strict=False, or add a rule with "
+                f"whyformer.backward.kinds.KINDS[{name.split(' ')[0]!r}] = 'activation' (or another kind)."
             )
         if self._rules:
             self.without_rule.add(name)
 
     def run(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of an operation, which goes back by the rules if it has one."""
+        """Run an operation whose backward pass follows the rules if it has one."""
         name = getattr(func, "__name__", "")
-        is_weight = name == "detach" and type(args[0]) is nn.Parameter  # known by its storage, whatever becomes of it
+        is_weight = name == "detach" and type(args[0]) is nn.Parameter  # identified by its storage
         if name in ASKING or is_weight or self._is_paused:
             return func(*args, **kwargs)
-        if name == "__get__":  # x.T, x.mT move entries; most others give no tensor
+        if name == "__get__":  # x.T, x.mT move entries; most others return no tensor
             value = func(*args, **kwargs)
             if isinstance(value, Tensor):
                 self.facts.move("transpose", args, value)
@@ -161,7 +160,7 @@ class RuleGraph:
         return self._run_without_rule(name, func(*args, **kwargs), args)
 
     def _run_part(self, func: Function, *args: Any, **kwargs: Any) -> Any:
-        """A part of an operation, as if the model itself had called it."""
+        """Run a part of an operation as if the model had called it."""
         return self.run(func, args, kwargs)
 
     def _wide(self, values: Any) -> Any:
@@ -170,7 +169,7 @@ class RuleGraph:
         return tree_map(lambda x: self._widened(x) if isinstance(x, Tensor) else x, values)
 
     def _widened(self, x: Tensor) -> Tensor:
-        """The tensor in float32 where it is in less, a weight with its values; a weight stays one."""
+        """Widen a tensor to float32, and unpack a weight; the result of a weight is a weight."""
         if self._unpacks and is_packed(x):
             x = plain_weight(x)
             self.facts.note(x, is_weight=True)
@@ -187,39 +186,39 @@ class RuleGraph:
             note_result(self.facts, name, list(tensors_in((*args, *kwargs.values()))), linear, "linear")
             return linear
         kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
-        given = [x for x in tensors_in((*args, *kwargs.values())) if x.is_floating_point()]
-        kind, details = operation_kind(self.facts, name, given, args, kwargs)
+        tensors = [x for x in tensors_in((*args, *kwargs.values())) if x.is_floating_point()]
+        kind, details = operation_kind(self.facts, name, tensors, args, kwargs)
         changes = name in _OUT_OF_PLACE
-        if not changes and self._has_plain_gradient(kind, given, details.get("source", 0)):
+        if not changes and self._has_plain_gradient(kind, tensors, details.get("source", 0)):
             plain: Tensor = func(*args, **kwargs)
-            note_result(self.facts, name, given, plain, kind)
+            note_result(self.facts, name, tensors, plain, kind)
             return plain
         function: Function = _OUT_OF_PLACE.get(name, func)
-        kept = [x.clone() if changes and n == 0 else x for n, x in enumerate(given)]
+        kept = [x.clone() if changes and n == 0 else x for n, x in enumerate(tensors)]
         inputs = tuple(x.detach().requires_grad_(x.requires_grad) for x in kept)
         with_inputs = _substitution(args, kwargs)
         with torch.enable_grad():
             own_args, own_kwargs = with_inputs(inputs)
             output = _exact(name, function, own_args, own_kwargs)
-        examples = self.facts.rows_of(given)
+        examples = self.facts.rows_of(tensors)
         operation = Operation(kind, function, with_inputs, inputs, output, self._batch, examples=examples, **details)
-        result: Tensor = _RuledOperation.apply(self, operation, changes, *given)
+        result: Tensor = _RuledOperation.apply(self, operation, changes, *tensors)
         self.has_ambiguous_axis |= kind == "add" and operation.has_ambiguous_axis
         keeps_output = changes or self._known_rules is None or self._known_rules.get(kind) not in BY_GRADIENT
         if not keeps_output:
             operation.forget_output()
-        note_result(self.facts, name, given, result, kind, operation if keeps_output else None)
+        note_result(self.facts, name, tensors, result, kind, operation if keeps_output else None)
         return result
 
-    def _has_plain_gradient(self, kind: str, given: list[Tensor], source: int) -> bool:
-        """Whether the rules, known beforehand, hand back the operation's own gradient."""
+    def _has_plain_gradient(self, kind: str, tensors: list[Tensor], source: int) -> bool:
+        """Whether the rules, known beforehand, use the operation's own gradient."""
         if self._known_rules is None or kind not in self._known_rules:
             return self._known_rules is not None
-        is_only_source = all(x.requires_grad == (n == source) for n, x in enumerate(given))
+        is_only_source = all(x.requires_grad == (n == source) for n, x in enumerate(tensors))
         return self._known_rules[kind] is constant_factor and is_only_source
 
     def _run_without_rule(self, name: str, result: Any, args: tuple[Any, ...]) -> Any:
-        """The result of an operation without a rule, which says so if anything but a gradient arrives at it."""
+        """Return the result of an operation without a rule, which is reported if the backward pass reaches it."""
         where = f"{name} in {_module_here(self._paths)}"
 
         def report(grad_output: Tensor | None) -> None:
@@ -228,7 +227,7 @@ class RuleGraph:
 
         for x in tree_flatten(result)[0]:
             if isinstance(x, Tensor) and x.requires_grad:
-                # A hook, and no operation of ours: the model may go on to change the result in place.
+                # A hook rather than an operation of ours: the model may change the result in place.
                 x.register_hook(report)
         if isinstance(result, Tensor):
             note_unruled(self.facts, name, args, result)
@@ -236,36 +235,36 @@ class RuleGraph:
 
 
 def make_rule_graph(model: nn.Module, batch: int, backward: Backward) -> RuleGraph | None:
-    """The graph of gradients by LibraGrad's or AttnLRP's rules; plain ones need none."""
+    """The graph for LibraGrad's or AttnLRP's rules; None for plain gradients."""
     rules = BACKWARD_RULES.get(backward)
     return None if rules is None else RuleGraph(model, batch, precise=False, rules=rules)
 
 
 def using_rules(rules: RuleGraph | None, backward: Backward) -> AbstractContextManager[None]:
-    """Gradients in here are plain ones, or go by LibraGrad's or AttnLRP's rules."""
+    """Make backward passes within the context plain, or follow LibraGrad's or AttnLRP's rules."""
     return nullcontext() if rules is None or backward == "gradient" else rules.using(BACKWARD_RULES[backward])
 
 
 class _RuledOperation(torch.autograd.Function):
-    """An operation in the graph, whose backward pass asks its rule graph which rule is followed.
+    """An operation in the graph, whose backward pass looks up the rule in its rule graph.
 
-    It asks the graph it was made in, not a global: on a GPU backward passes run in threads of their own.
+    Not in a global: on a GPU, backward passes run in other threads.
     """
 
     @staticmethod
-    def forward(ctx: Any, graph: RuleGraph, operation: Operation, changes: bool, *given: Tensor) -> Tensor:
+    def forward(ctx: Any, graph: RuleGraph, operation: Operation, changes: bool, *inputs: Tensor) -> Tensor:
         ctx.set_materialize_grads(False)
         ctx.graph, ctx.operation = graph, operation
         if not changes:
             return operation.output.detach()
-        ctx.mark_dirty(given[0])
-        return given[0].copy_(operation.output.detach())
+        ctx.mark_dirty(inputs[0])
+        return inputs[0].copy_(operation.output.detach())
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor | None) -> Any:
         if ctx.operation is None:
             raise WhyformerError(
-                "Relevance was already taken from this trace, whose graph is used up: trace the model again."
+                "Relevance was already computed from this trace, which freed its graph: trace the model again."
             )
         if grad_output is None:
             return None, None, None, *[None] * len(ctx.operation.inputs)
@@ -275,7 +274,7 @@ class _RuledOperation(torch.autograd.Function):
         return None, None, None, *grad_inputs
 
 
-# What works in place, as a function that does not.
+# Out-of-place functions of in-place operations.
 _IN_PLACE: dict[str, Function] = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
 _OUT_OF_PLACE: dict[str, Function] = {
     name: function for verb, function in _IN_PLACE.items() for name in (f"{verb}_", f"__i{verb}__", f"__itrue{verb}__")
@@ -287,7 +286,7 @@ _OUT_OF_PLACE: dict[str, Function] = {
 
 
 def _substitution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Sequence[Tensor]], Any]:
-    """A function that puts other tensors in the places of those of floating point, in their order."""
+    """A function that replaces the floating-point tensors among the arguments, in order."""
     flat, names, count = [*args, *kwargs.values()], list(kwargs), len(args)
     if any(type(x) in (tuple, list) for x in flat):
         leaves, shape = tree_flatten((args, kwargs))
@@ -310,7 +309,7 @@ def _filled(values: list[Any], places: list[int], tensors: Sequence[Tensor]) -> 
 
 
 def _exact(name: str, function: Function, args: Any, kwargs: Any) -> Tensor:
-    """The operation; float32 convolutions on a GPU in float64, since their default there is TF32."""
+    """Run the operation; float32 convolutions on a GPU in float64, since they default to TF32 there."""
     if name.startswith("conv") and args[0].is_cuda and args[0].dtype == torch.float32:
         args, kwargs = tree_map(lambda x: x.double() if isinstance(x, Tensor) else x, (args, kwargs))
         single: Tensor = function(*args, **kwargs).float()
@@ -328,7 +327,7 @@ def _in_graph(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _module_here(paths: Mapping[int, str]) -> str:
-    """The path of the module whose forward pass is running, read off the stack."""
+    """The path of the module whose forward pass is running, from the stack."""
     frame = sys._getframe(1)
     while frame is not None:
         owner = id(frame.f_locals.get("self"))

@@ -1,7 +1,7 @@
-"""Backward rules: what each kind of operation hands back to its inputs when something else than a gradient runs back.
+"""Backward rules: how each kind of operation distributes relevance, or a modified gradient, over its inputs.
 
-A rule takes the gradient or relevance at the output, and the operation; it gives one tensor for each input, or None. A
-rule set names a rule for each kind of operation. Equations are those of Transformer Attribution (TA, CVPR 2021).
+A rule takes the gradient or relevance at the output, and the operation; it returns one tensor per input, or None. A
+rule set maps kinds of operations to rules. Equations are those of Transformer Attribution (TA, CVPR 2021).
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from whyformer.errors import UnsupportedModel
 Rule = Callable[[Tensor, Operation], GradInputs]
 Backward = Literal["gradient", "libra", "attn_lrp"]
 Rules = Literal["z_plus", "dtd", "lrp", "attn_lrp", "cp_lrp"]
-MapRules = Literal["z_plus", "dtd", "lrp", "attn_lrp"]  # CP-LRP hands attention maps nothing
+MapRules = Literal["z_plus", "dtd", "lrp", "attn_lrp"]  # CP-LRP gives attention maps no relevance
 
 
 def identity(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """All of it to the one input that carries relevance."""
+    """All of it to the input that carries relevance."""
     return operation.to(operation.source, grad_output)
 
 
 def zero(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """None of it: the operation only says how much something else counts."""
+    """None of it: the operation only scales something else."""
     return [None] * len(operation.inputs)
 
 
 def proportional(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """To each input its share of the output: x ⊙ ∂z/∂x · R/z, for what is linear in each input."""
+    """Each input's share of the output: x ⊙ ∂z/∂x · R/z, for operations linear in each input."""
     return _times_input(ratio(grad_output, operation.output), operation)
 
 
 def half_each(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """Of a product of two activations each gets half: its share (TA Eq. 6), which alone would already be all."""
+    """Half to each factor of a product of two activations: each one's share (TA Eq. 6) is already the whole."""
     return _times_input(ratio(grad_output, operation.output).div_(2), operation)
 
 
 def balanced_sum(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """TA Sec. 3.2: the shares of a sum, each rescaled per example, so that large shares of opposite sign are not."""
+    """TA Sec. 3.2: the shares of a sum, rescaled per example, so that large shares of opposite sign do not grow."""
     factor = ratio(grad_output, operation.output)
     shares = [factor * addend for addend in operation.addends]
     scales = balance(operation.per_example(grad_output), [operation.per_example(share) for share in shares])
@@ -59,18 +59,18 @@ def balanced_sum(grad_output: Tensor, operation: Operation) -> GradInputs:
 
 
 def z_plus(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """TA Eq. 4, the z⁺ rule: shares of x⁺W⁺ alone."""
+    """TA Eq. 4, the z⁺ rule: shares of x⁺W⁺ only."""
     x, weight = operation.x.clamp(min=0), operation.weight.clamp(min=0)
     return operation.to_x(x * operation.apply_transposed(ratio(grad_output, operation.apply(x, weight)), weight))
 
 
 def alpha1_beta0(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """TA Eq. 5: shares of the terms x·w that are positive; x⁺W⁺ + x⁻W⁻ = (xW + |x||W|) / 2."""
+    """TA Eq. 5: shares of the positive terms x·w; x⁺W⁺ + x⁻W⁻ = (xW + |x||W|) / 2."""
     x, weight = operation.x, operation.weight
     size, weight_size = x.abs(), weight.abs()
     whole = operation.apply(size, weight_size)
     terms = operation.unbiased + whole  # twice the positive ones
-    # Where no term is positive, what is left of the difference is rounding: shared out, it would be noise.
+    # Where no term is positive, the difference is only rounding error: distributed, it would be noise.
     rounding = whole.add_(operation.output.detach().abs()).mul_(64 * torch.finfo(x.dtype).eps)
     is_rounding = terms <= rounding
     factor = (grad_output / terms.add_(2 * STABILISER)).masked_fill_(is_rounding, 0.0)
@@ -79,7 +79,7 @@ def alpha1_beta0(grad_output: Tensor, operation: Operation) -> GradInputs:
 
 
 def sign_by_sign(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """The reference code's "lrp": x⁺W⁺ and x⁻W⁻ each hand on all that arrived, so that it doubles."""
+    """The reference code's "lrp": x⁺W⁺ and x⁻W⁻ each distribute all of the relevance, which doubles it."""
     parts = []
     for bound in ({"min": 0}, {"max": 0}):
         x, weight = operation.x.clamp(**bound), operation.weight.clamp(**bound)
@@ -88,54 +88,54 @@ def sign_by_sign(grad_output: Tensor, operation: Operation) -> GradInputs:
 
 
 def z_box(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """The z^B rule for pixels (Montavon et al. 2017), bounded by the least and the greatest value of the image."""
+    """The z^B rule for pixels (Montavon et al. 2017), bounded by the minimum and maximum of the image."""
     x, weight = operation.x, operation.weight
     axes = tuple(range(1, x.dim()))
     low, high = (bound(dim=axes, keepdim=True).expand_as(x) for bound in (x.amin, x.amax))
     rising, falling = weight.clamp(min=0), weight.clamp(max=0)
     reach = operation.unbiased - operation.apply(low, rising) - operation.apply(high, falling)
     factor = grad_output / (reach + STABILISER)
-    pulled, lowered, raised = (operation.apply_transposed(factor, part) for part in (weight, rising, falling))
-    return operation.to_x(x * pulled - low * lowered - high * raised)
+    of_x, of_low, of_high = (operation.apply_transposed(factor, part) for part in (weight, rising, falling))
+    return operation.to_x(x * of_x - low * of_low - high * of_high)
 
 
 def epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """The ε-rule: proportional shares, biases included, kept off a zero denominator on either side."""
+    """The ε-rule: proportional shares, including biases, with a denominator moved away from zero."""
     return _times_input(away_from_zero(grad_output, operation.output), operation)
 
 
 def half_epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """AttnLRP Prop. 3.3: of a product of two activations each gets half."""
+    """AttnLRP Prop. 3.3: half to each factor of a product of two activations."""
     return _times_input(away_from_zero(grad_output, operation.output) / 2, operation)
 
 
 def softmax_expansion(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """AttnLRP Prop. 3.1, the softmax s of x expanded at x: x ⊙ (R − s ΣR); masked entries are no input."""
+    """AttnLRP Prop. 3.1: the softmax s of x expanded at x, x ⊙ (R − s ΣR); masked entries get 0."""
     scores, weights = operation.inputs[operation.source], operation.output
     grad_inputs = scores * (grad_output - weights * grad_output.sum(dim=operation.axis, keepdim=True))
     return operation.to(operation.source, grad_inputs.masked_fill(scores == -math.inf, 0.0))
 
 
 def values_only(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """CP-LRP: the attention map is a constant, and the values get all."""
+    """CP-LRP: the attention map is a constant, and all relevance goes to the values."""
     grad_inputs = list(epsilon(grad_output, operation))
     grad_inputs[operation.map] = None
     return grad_inputs
 
 
 def norm_epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """A normalisation is linear, its denominator a constant: division by it is the identity (AttnLRP Prop. 3.4)."""
+    """A normalisation with a constant denominator is linear: division by it is the identity (AttnLRP Prop. 3.4)."""
     factor = away_from_zero(grad_output, operation.output)
     return operation.to(operation.source, operation.inputs[operation.source] * _over_constant(factor, operation))
 
 
 def constant_spread(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """LibraGrad: the gradient of a normalisation whose denominator is a constant."""
+    """LibraGrad: the gradient of a normalisation with a constant denominator."""
     return operation.to(operation.source, _over_constant(grad_output, operation))
 
 
 def _over_constant(grad_output: Tensor, operation: Operation) -> Tensor:
-    """The gradient of a normalisation whose denominator is a constant, at what is normalised."""
+    """The gradient at the input of a normalisation with a constant denominator."""
     gradient = libra.CONSTANT_DENOMINATOR.get(operation.function)
     if gradient is not None:
         args, kwargs = operation.with_inputs([x.detach() for x in operation.inputs])
@@ -146,7 +146,7 @@ def _over_constant(grad_output: Tensor, operation: Operation) -> Tensor:
 
 
 def constant_gate(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """LibraGrad: the gradient of x·g(x) whose gate g(x) is a constant."""
+    """LibraGrad: the gradient of x·g(x) with a constant gate g(x)."""
     x = operation.inputs[operation.source].detach()
     if len(operation.inputs) == 1:
         gate = (operation.output.detach() / x).masked_fill_(x == 0, operation.slope_at_zero())
@@ -158,13 +158,13 @@ def constant_gate(grad_output: Tensor, operation: Operation) -> GradInputs:
 
 
 def constant_factor(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """LibraGrad: the gradient of a product with a denominator, a gate or an attention map that is a constant."""
+    """LibraGrad: the gradient of a product with a constant denominator, gate or attention map."""
     grad_inputs = operation.gradient(grad_output)
     return [part if number == operation.source else None for number, part in enumerate(grad_inputs)]
 
 
 def half_gradient(grad_output: Tensor, operation: Operation) -> GradInputs:
-    """LibraGrad: of a product of two activations, each gets half of its gradient."""
+    """LibraGrad: half of the gradient to each factor of a product of two activations."""
     return [None if part is None else part.div_(2) for part in operation.gradient(grad_output)]
 
 
@@ -175,8 +175,8 @@ def half_of_each_product(grad_output: Tensor, operation: Operation) -> GradInput
 
 
 def _times_input(factor: Tensor, operation: Operation) -> GradInputs:
-    pulled = operation.gradient(factor)
-    return [None if part is None else x * part for x, part in zip(operation.inputs, pulled, strict=True)]
+    grad_inputs = operation.gradient(factor)
+    return [None if part is None else x * part for x, part in zip(operation.inputs, grad_inputs, strict=True)]
 
 
 _RELEVANCE: Mapping[str, Rule] = {
@@ -216,35 +216,35 @@ LIBRA: Mapping[str, Rule] = {
     "activation": constant_gate,
     "gate": half_gradient,
 }
-# AttnLRP's relevance is state times this gradient: what its rules hand on of R = z·g is x times what these hand on of
-# g. So it needs no division by small sums, and goes in the model's own dtype through its fused kernels.
+# AttnLRP's relevance is state × this gradient: where its rules propagate R = z·g, these propagate g. They need no
+# division by small sums, and run in the model's own dtype through its fused kernels.
 ATTN_LRP: Mapping[str, Rule] = {
-    **{kind: rule for kind, rule in LIBRA.items() if kind != "softmax"},  # which keeps its own gradient (Prop. 3.1)
+    **{kind: rule for kind, rule in LIBRA.items() if kind != "softmax"},  # which keeps its gradient (Prop. 3.1)
     "curve": constant_gate,
     "attention": half_of_each_product,
     **dict.fromkeys(("product", "mixing"), half_gradient),
 }
-# How the relevance of what a map has mixed is divided by it, of which the map then has half.
+# The quotient of relevance and mixed values, by attention rule; half of it belongs to the map.
 _MAP_QUOTIENTS: Mapping[Rule, Quotient] = {
     attention_shares: ratio,
     attention_balanced: ratio,
     attention_epsilon: away_from_zero,
 }
-# Rules that ask for the operation's own gradient and never look at its output.
+# Rules that use the operation's gradient and never its output.
 BY_GRADIENT: tuple[Rule, ...] = (constant_factor, half_gradient, half_of_each_product)
-# What reaches the values that a map has mixed is shared between the two: how much of it is the map's.
+# The map's share of the gradient of the mixed values; the rest belongs to the values.
 MAP_SHARES: dict[str, float] = {"gradient": 1.0, "libra": 1.0, "attn_lrp": 0.5}
 BACKWARD_RULES: dict[str, Mapping[str, Rule]] = {"libra": LIBRA, "attn_lrp": ATTN_LRP}
-# Rule sets whose relevance is state times a gradient by rules. CP-LRP takes what LibraGrad does for constants.
+# Rule sets whose relevance is state × a gradient by rules. CP-LRP treats constants like LibraGrad.
 GRADIENT_FORMS: dict[str, Mapping[str, Rule]] = {"attn_lrp": ATTN_LRP, "cp_lrp": LIBRA}
 
 
 def map_quotient(rules: Mapping[str, Rule]) -> Quotient:
-    """R / z of what a map that is not kept has mixed, by the rule for attention as a whole."""
+    """The quotient R / z for the output of a map that is not kept, by the rule for attention as a whole."""
     rule = rules.get("attention")
     if rule is None or rule not in _MAP_QUOTIENTS:
         known, own = ", ".join(each.__name__ for each in _MAP_QUOTIENTS), "none" if rule is None else rule.__name__
         raise UnsupportedModel(
-            f"Maps too large to be kept have a relevance by the attention rules {known}; this rule set has {own}."
+            f"Maps too large to keep need one of the attention rules {known}; this rule set has {own}."
         )
     return _MAP_QUOTIENTS[rule]

@@ -1,4 +1,4 @@
-"""How well methods explain a model on data, by protocols, at any scale; and the report of it.
+"""Measure how well methods explain a model on data, by protocols, at any scale, and write reports.
 
 evaluate("mini-bert", texts, ["rollout", "grad_cam"], ["text_perturbation"]).to_pandas()
 report(run_suite("suite.toml", "results", data="datasets"))

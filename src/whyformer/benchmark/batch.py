@@ -1,4 +1,4 @@
-"""Samples as one batch of a model's inputs: each is preprocessed once."""
+"""Collate samples into a batch of a model's inputs; each is preprocessed once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from whyformer.models.structure import device_of, labels_of
 from whyformer.targets.candidate_encoding import encode_texts
 from whyformer.targets.scores import label_index
 
-SAMPLE = "sample"  # among the inputs: the row of the sample that each input is made of
+SAMPLE = "sample"  # among the inputs: the row of the sample of each input
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedSample:
-    """A sample, and its pictures and texts as the model's processor takes them."""
+    """A sample, and its pictures and texts encoded for the model."""
 
     sample: Sample
     encoding: EncodedExample
@@ -29,7 +29,7 @@ class EncodedSample:
 
 @dataclass(frozen=True, eq=False)
 class SampleBatch:
-    """Samples, their encodings, and the tensors that these are collated to."""
+    """Samples, their encodings, and the collated tensors."""
 
     samples: tuple[Sample, ...]
     encodings: tuple[EncodedExample, ...]
@@ -53,7 +53,7 @@ class SampleBatch:
 
 
 def encode_sample(loaded_model: LoadedModel, sample: Sample) -> EncodedSample:
-    """The sample encoded; refused where the model cannot read it or does not know its label."""
+    """Encode a sample; raise if the model cannot read it or lacks its label."""
     if loaded_model.task.compares:
         _, (encoding,) = encode_texts(loaded_model, 0, sample.example, form="", purpose="", truncate=True)
     else:
@@ -64,7 +64,7 @@ def encode_sample(loaded_model: LoadedModel, sample: Sample) -> EncodedSample:
 
 
 def collate_samples(loaded_model: LoadedModel, encoded: Sequence[EncodedSample]) -> SampleBatch:
-    """The samples as one batch, on the model's device: here pictures become pixels."""
+    """Collate samples into one batch on the model's device; pictures become pixels."""
     inputs = model_inputs(loaded_model, [one.encoding for one in encoded])
     device = device_of(loaded_model.model)
     inputs[SAMPLE] = torch.arange(len(encoded), device=device)
@@ -79,7 +79,7 @@ def known_labels(loaded_model: LoadedModel) -> dict[int, str]:
 
 
 def label_of(sample: Sample, names: dict[int, str]) -> int:
-    """The number of a sample's label among these; -1 if it has none."""
+    """The index of a sample's label among these; -1 if it has none."""
     return -1 if sample.label is None else label_index(sample.label, names, len(names))
 
 
@@ -89,5 +89,5 @@ def slice_inputs(inputs: Inputs, part: slice) -> Inputs:
 
 
 def model_arguments(inputs: Inputs) -> Inputs:
-    """The inputs as the model takes them: it need not know whose they are."""
+    """The inputs of the model, without the row of their sample."""
     return {name: value for name, value in inputs.items() if name != SAMPLE}

@@ -1,4 +1,4 @@
-"""A reader, a method or a protocol by its name, with options: how suites speak of all three."""
+"""A reader, method or protocol of a suite, by name with options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Choice:
 
     @property
     def document(self) -> dict[str, Any]:
-        """Itself as plain data, as a suite file has it."""
+        """The choice as plain data, as in a suite file."""
         return {"name": self.name, **self.options}
 
 

@@ -1,4 +1,4 @@
-"""Evaluation from Python: a model, data, methods and protocols in, tables out; no file is needed."""
+"""Evaluate methods from Python, without suite files."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from whyformer.inputs.table_files import TABLE_SUFFIXES
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.plugins import load_plugins
 
-NamedChoice = str | tuple[str, Mapping[str, Any]] | Mapping[str, Any]  # a method or a protocol, with options or without
-IN_MEMORY = "examples in memory"  # what the data is called where it is given, not read
+NamedChoice = str | tuple[str, Mapping[str, Any]] | Mapping[str, Any]  # a method or protocol, with or without options
+IN_MEMORY = "examples in memory"  # the name of data given as objects
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +37,8 @@ class Evaluation:
     """Result of `evaluate`: every figure of every method, with its interval and its test against the best.
 
     Attributes:
-        folder: Where the tables are: three Parquet tables, as `whyformer evaluate` leaves them behind.
-        results: All tables and curves as plain data; `results.json` of a report is the same.
+        folder: The folder of the three Parquet tables, as written by `whyformer evaluate`.
+        results: All tables and curves as plain data, as in `results.json` of a report.
 
     Example:
         >>> from whyformer.benchmark import evaluate
@@ -80,7 +80,7 @@ class Evaluation:
         )
 
     def report(self, out: str | Path | None = None) -> Path:
-        """Write report.html, report.md, results.json and curves/; into the run's own folder if no other is named."""
+        """Write report.html, report.md, results.json and curves/, by default into the run's folder."""
         return report(self.folder, out=out)
 
     def __str__(self) -> str:
@@ -122,28 +122,28 @@ def evaluate(
             or .parquet file of texts and labels; a Hugging Face `datasets.Dataset`; or a list or data set of examples:
             texts, pictures, pairs of one with its label, rows such as `{"text": …, "label": …}`, or `whyformer.data`'s
             `Photo`, `Document` and the like.
-        methods: Names of methods, or `(name, options)`; "all" is every method. The control `random` comes along.
+        methods: Names of methods, or `(name, options)`; "all" is every method. The control `random` is always added.
         protocols: Names of protocols, or `(name, options)`, or `{"name": …, option: …}`.
-        processor: What makes examples into the inputs of a module, where it is not found beside it.
-        labels: What the model calls the labels of the data, where they differ; of a dual encoder the text for each.
-        samples: How many samples are drawn by the seed; all if None.
-        seed: Draws the samples, and all that is random in protocols.
-        batch_size: How many inputs the model is given at once; halved where memory runs out.
-        shard_size: How many samples are worked on together.
-        out: The folder of the tables. A run that was stopped goes on there. If None, it is a temporary one, which
-            lasts as long as the result.
-        data_folder: The folder that relative paths of the reader are taken from.
+        processor: The processor of your own module, if its folder has none.
+        labels: The model's names for the labels of the data, if they differ; for a dual encoder the text for each.
+        samples: The number of samples drawn by the seed; by default all.
+        seed: The seed of the samples, and of everything random in protocols.
+        batch_size: The number of inputs that run at once; halved if memory runs out.
+        shard_size: The number of samples that are measured together.
+        out: The folder of the tables, where a stopped run continues. By default a temporary one, which lasts as long
+            as the result.
+        data_folder: The folder for relative paths of the reader.
         engine: "local", this process, or "ray", a Ray cluster; a module and data in memory need "local".
         plugins: Python files that register methods, readers or protocols; workers run them, too.
-        progress: Whether it is shown how far it is.
-        watch: Is told after each shard how many are done, and how many there are; what it raises ends the run.
+        progress: Whether to show progress.
+        watch: A function called after each shard with the number done and the total; its exceptions end the run.
 
     Returns:
         The figures: `to_pandas()`, `report()`, `str()`.
 
     Raises:
-        WhyformerError: A name or an option is unknown, the model or the data cannot be used, not one sample can, or
-            `out` holds another run.
+        WhyformerError: If a name or an option is unknown, the model, the data or every sample cannot be used, or `out`
+            holds another run.
 
     Example:
         >>> from whyformer.benchmark import evaluate
@@ -170,7 +170,7 @@ def evaluate(
         batch=natural("batch_size", batch_size, 1),
     )
     if not suite.protocols:
-        raise WhyformerError("No protocol is named: name one at least, as ['text_perturbation'].")
+        raise WhyformerError("No protocol is named: give at least one, such as ['text_perturbation'].")
     folder = Path(tempfile.mkdtemp(prefix="whyformer-") if out is None else out)
     try:
         plan = make_plan(suite, place, source, plugins=plugin_files, with_digests=out is not None)
@@ -187,7 +187,7 @@ def evaluate(
 
 
 def source_of(model: Any, data: Any, processor: Any) -> tuple[DataSource, Choice]:
-    """The model and the data that are given as they are, and what the suite calls the data."""
+    """The model and data given as objects, and the name of the data in the suite."""
     is_loaded = isinstance(model, (nn.Module, LoadedModel)) or processor is not None
     loaded_model = resolve_model(model, processor) if is_loaded else None
     if not is_loaded and not isinstance(model, (str, Path)):
@@ -203,10 +203,10 @@ def source_of(model: Any, data: Any, processor: Any) -> tuple[DataSource, Choice
 
 
 def choices_of(named: NamedChoice | Iterable[NamedChoice], kind: str) -> list[str | Choice]:
-    """Methods or protocols in any of the ways they are named."""
+    """Methods or protocols, in any accepted form."""
     is_one = isinstance(named, (str, Mapping)) or _is_pair(named)
     if not is_one and not isinstance(named, Iterable):
-        raise WhyformerError(f"{kind}s={named!r:.40}: a list of names.")
+        raise WhyformerError(f"{kind}s={named!r:.40}: give a list of names.")
     return [_entry(entry, kind) for entry in ([named] if is_one else named)]
 
 

@@ -1,4 +1,4 @@
-"""The figures of a run: from the tables of samples to values with intervals, curves, and tests between methods."""
+"""Compute the figures of a run from its tables: values with intervals, curves, and tests between methods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from whyformer.metrics.statistics import RESAMPLES, OfTexts, draws, interval, pa
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """A measure by one method: of which samples, their values [sample, value] or texts, and where a curve is."""
+    """A measure of one method: its samples, their values [sample, value] or texts, and the points of a curve."""
 
     samples: list[int]
     values: Any
@@ -49,7 +49,7 @@ class Run:
     suite: dict[str, Any]
     samples: list[Record]
     rows: Any
-    remarks: tuple[str, ...] = ()  # what a reader of its figures should know
+    remarks: tuple[str, ...] = ()  # remarks on its figures
 
     @property
     def used(self) -> list[Record]:
@@ -69,7 +69,7 @@ class Run:
         return [Choice(one["name"], {k: v for k, v in one.items() if k != "name"}) for one in self.suite[what]]
 
     def half(self, which: Half) -> Run:
-        """The samples of one half, and the notes; a digest of its name says where a sample is, in every suite alike."""
+        """The samples of one half, and the notes; samples are divided by a digest of their name, as in any suite."""
         check_choice("half", which, Half)
         here = [sample for sample in self.samples if half_of(sample["name"]) == which]
         numbers, compute = [sample["sample"] for sample in here], extra("pyarrow.compute")
@@ -94,12 +94,12 @@ class Run:
 
 
 def half_of(name: str) -> Half:
-    """The half of all samples that the sample of this name is in."""
+    """The half that a sample belongs to, by name."""
     return "first" if hashlib.sha256(name.encode()).digest()[0] % 2 == 0 else "second"
 
 
 def read_run(folder: str | Path) -> Run:
-    """The run whose results are in this folder; one whose files changed since it was made is refused."""
+    """Read the run in a folder; raise if its files have changed."""
     document = read_document(Path(folder))
     remarks = check_run(Path(folder), document)
     light = ["sample", "name", "label", "predicted", "error"]
@@ -136,7 +136,7 @@ def make_figures(run: Run) -> dict[str, Any]:
 
 
 def sample_values(run: Run, choice: Choice, name: str) -> tuple[Figure, dict[str, dict[int, Any]]]:
-    """A figure of a protocol, and what it is made of: for every method the values of the samples."""
+    """A figure of a protocol, and the sample values of every method."""
     figure = protocol_named(choice.name).figures[name]
     return figure, {method: one.by_sample for method, one in run.of(choice.label)[figure.measure].items()}
 
@@ -160,7 +160,7 @@ def _protocol(run: Run, choice: Choice, seed: int) -> dict[str, Any]:
 
 
 def _most(figure: Figure, choice: Choice) -> dict[str, float]:
-    """How large the figure can be, where that is not 1."""
+    """The maximum of the figure, if it is not 1."""
     most = 1.0 if figure.most is None else figure.most(choice.options)
     return {} if most == 1 else {"most": most}
 
@@ -168,7 +168,7 @@ def _most(figure: Figure, choice: Choice) -> dict[str, float]:
 def _table(
     name: str, figure: Figure, by_method: Mapping[str, Measurement], seed: int, *, is_main: bool
 ) -> dict[str, Any]:
-    """A figure of every method, best first, each compared with the best; of the main figure all pairs are compared."""
+    """A figure of every method, best first, compared with the best; for the main figure all pairs are compared."""
     data = {method: values for method, one in by_method.items() if (values := one.by_sample)}
     all_intervals = {method: interval_of(figure, list(values.values()), seed) for method, values in data.items()}
     intervals = {method: one for method, one in all_intervals.items() if one is not None}
@@ -197,13 +197,13 @@ def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def value_of(figure: Figure, values: Sequence[Any]) -> float:
-    """The figure of these samples' values."""
+    """Compute a figure from sample values."""
     rows, of = _rows_and_figure(figure, values)
     return float(of(rows))
 
 
 def interval_of(figure: Figure, values: Sequence[Any], seed: int) -> dict[str, float] | None:
-    """None for a figure that these samples do not have, such as the precision of large objects without any."""
+    """The interval of a figure; None if undefined, such as the precision of large objects without any."""
     if not np.isfinite(value_of(figure, values)):
         return None
     rows, of = _rows_and_figure(figure, values)
@@ -213,7 +213,7 @@ def interval_of(figure: Figure, values: Sequence[Any], seed: int) -> dict[str, f
 def compare_runs(
     figure: Figure, first: Mapping[int, Any], second: Mapping[int, Any], seed: int
 ) -> dict[str, float] | None:
-    """By how much the first exceeds the second on the samples that both have; None for a single sample."""
+    """The difference of the first and the second on the samples that both have; None for a single sample."""
     shared = [sample for sample in first if sample in second]
     if len(shared) < 2:
         return None
@@ -223,14 +223,14 @@ def compare_runs(
 
 
 def _rows_and_figure(figure: Figure, values: Sequence[Any]) -> tuple[Any, Callable[[Any], float]]:
-    """Rows to draw from, and the figure of those drawn."""
+    """Rows to resample, and a function that computes the figure of resampled rows."""
     if figure.of_texts is not None:
         return np.array(values, dtype=object), OfTexts(figure.of_texts)
     return np.asarray(values, dtype=np.float64), figure.of
 
 
 def _curves(by_method: Mapping[str, Measurement], seed: int) -> dict[str, Any]:
-    """The mean curve of each method and its 95 % interval, point by point."""
+    """The mean curve of each method with its pointwise 95 % interval."""
     curves: dict[str, Any] = {}
     for method, one in by_method.items():
         values = one.values[np.isfinite(one.values).all(axis=1)]

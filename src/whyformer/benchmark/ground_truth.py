@@ -1,4 +1,4 @@
-"""The truth of what an answer depends on, at every place of what the model is shown."""
+"""Ground truth: what an answer depends on, at every place of the model's input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pixel_truths(batch: SampleBatch) -> PixelTruth | None:
 
 
 def part_truths(batch: SampleBatch, part: str) -> Tensor | None:
-    """The truth at every place of a part [sample place], UNKNOWN where nobody says; None where there is none."""
+    """The truth at every place of a part [sample place], UNKNOWN if not annotated; None without any."""
     if part == "image" and "pixel_values" in batch.inputs:
         masks = pixel_truths(batch)
         return None if masks is None else masks.flatten(1)
@@ -58,7 +58,7 @@ def _seen_box(encoding: EncodedExample) -> Box | None:
 
 
 def _token_truths(batch: SampleBatch) -> Tensor:
-    """The mark of the word that each token is a piece of; of the prompt alone, where a template is around it."""
+    """The mark of each token's word; only of the prompt, if a template surrounds it."""
     truths = torch.full(batch.inputs["input_ids"].shape, UNLABELLED)
     for row, (sample, encoding) in enumerate(zip(batch.samples, batch.encodings, strict=True)):
         assert encoding.chunk is not None
@@ -67,7 +67,7 @@ def _token_truths(batch: SampleBatch) -> Tensor:
         prompt = text if sample.prompt is None else sample.prompt
         first = text.index(prompt)
         for place, (_, end) in zip(encoding.chunk.positions, encoding.chunk.layout.offsets, strict=True):
-            if first < end <= first + len(prompt):  # a token may begin with the space in front of its word
+            if first < end <= first + len(prompt):  # a token may start with the space before its word
                 word = len(text[first:end].split()) - 1
                 truths[row, place] = int(sample.words[word])
     return truths.to(batch.inputs[SAMPLE].device)

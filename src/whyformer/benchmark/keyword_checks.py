@@ -1,4 +1,4 @@
-"""Options of readers and protocols, checked against the functions that take them."""
+"""Check options of readers and protocols against the signatures of their functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whyformer.errors import WhyformerError
 
 
 def check_keywords(what: str, function: Callable[..., Any], options: Mapping[str, Any], *, leave_out: int = 0) -> None:
-    """Refuse options that a function does not take, values that its Literals do not hold, and what is missing."""
+    """Raise for unknown or missing options, and for values outside a Literal."""
     parameters = dict(list(inspect.signature(function).parameters.items())[leave_out:])
     unknown = next((name for name in options if name not in parameters), None)
     if unknown is not None:
@@ -34,6 +34,6 @@ def check_keywords(what: str, function: Callable[..., Any], options: Mapping[str
 
 
 def path_arguments(function: Callable[..., Any]) -> set[str]:
-    """The arguments of a function that are paths."""
+    """The names of a function's path arguments."""
     hints = get_type_hints(function)
     return {name for name, hint in hints.items() if (hint is Path or Path in get_args(hint)) and name != "return"}

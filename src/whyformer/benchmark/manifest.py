@@ -1,4 +1,4 @@
-"""The manifest of a run: the SHA-256 of each of its files, written after them, so that damage is found."""
+"""The manifest of a run: the SHA-256 of each file, written after them, to detect damage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Manifest = dict[str, str]  # the digest of each file, by its path inside the fol
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The digests of a run's files; None where it has no manifest."""
+    """The digests of a run's files; None without a manifest."""
     place = folder / MANIFEST
     if not place.is_file():
         return None
@@ -37,7 +37,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, str]) -> None:
 
 
 def content_digest(path: Path) -> str | None:
-    """The SHA-256 of a file's bytes, read anew each time; None where there is no such file."""
+    """The SHA-256 of a file's current bytes; None if it does not exist."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -46,7 +46,7 @@ def content_digest(path: Path) -> str | None:
 
 
 def damaged_files(folder: Path, manifest: Mapping[str, str]) -> dict[str, str]:
-    """The files that are not as the manifest says, each with what is wrong with it."""
+    """The files that differ from the manifest, with the problem of each."""
     digests = {name: content_digest(folder / name) for name in manifest}
     return {
         name: "is missing" if digests[name] is None else "does not match its digest"

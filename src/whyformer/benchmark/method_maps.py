@@ -1,4 +1,4 @@
-"""The maps of a shard's samples by every method of the suite, and by the priors that look at no model."""
+"""Compute the maps of a shard's samples by every method of the suite, and by priors that ignore the model."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from whyformer.models.loading import LoadedModel
 
 
 def explanations(shard: Shard, labels: Labels, part: str) -> Maps:
-    """The maps of a shard's samples by every method that gives one, for a protocol to measure.
+    """Compute the maps of a shard's samples by every method that applies, for a protocol to measure.
 
-    Of pictures and regions those of the priors come along. A map is computed once, however many protocols read it.
+    For pictures and regions the priors are included. A map is computed once, however many protocols read it.
 
     Args:
-        shard: What the protocol is given.
-        labels: The label of each sample that is explained, as `explained_labels` gives them.
+        shard: The argument of the protocol.
+        labels: The label to explain for each sample, from `explained_labels`.
         part: "image", maps [sample row column]; "regions" or "text", scores [sample place].
 
     Returns:
-        The maps by the labels of methods and the names of priors; a method that does not apply is left out.
+        The maps by method label or prior name; methods that do not apply are left out.
 
     Raises:
-        NotFinite: A method gives NaN or infinite scores for some samples; the run leaves these out.
+        NotFinite: If a method gives NaN or infinite scores for some samples; the run leaves these out.
 
     Example:
         >>> from whyformer import evaluate
@@ -62,7 +62,7 @@ def _cached_maps(shard: Shard, labels: Labels, name: str) -> Maps | None:
 
 
 def method_maps(shard: Shard, targeted: TargetedInputs, name: str) -> Maps | None:
-    """The maps of these inputs by a method of the suite; None, and noted why, where it does not apply to the model."""
+    """The maps of these inputs by a method of the suite; None, with the reason noted, if it does not apply."""
     try:
         maps = compute_maps(shard, shard.loaded_model, targeted, name)
     except UnsupportedModel as reason:
@@ -78,12 +78,12 @@ def method_maps(shard: Shard, targeted: TargetedInputs, name: str) -> Maps | Non
 
 
 def compute_maps(shard: Shard, loaded_model: LoadedModel, targeted: TargetedInputs, name: str) -> Maps:
-    """The maps of these inputs by a method of the suite, of this model: the shard's own, or one that was changed."""
+    """The maps of these inputs by a method of the suite, for the shard's model or a modified one."""
     choice, inputs = _method_choice(shard.methods[name]), targeted.inputs
 
     def scores(part: slice) -> StreamScores:
         arguments = model_arguments(slice_inputs(inputs, part))
-        # Of a picture held against texts, the one asked about is not what its sample was encoded with.
+        # For a picture compared with texts, the target text is not the one its sample was encoded with.
         rows = [] if loaded_model.task.compares else inputs[SAMPLE][part].tolist()
         encodings = [shard.batch.encodings[row] for row in rows]
         target, size = targeted.target(part), shard.batch_size.size
@@ -96,13 +96,13 @@ def compute_maps(shard: Shard, loaded_model: LoadedModel, targeted: TargetedInpu
 
 
 def _method_choice(choice: Choice) -> MethodChoice:
-    """A method of the suite with its way back, which suites count among its options."""
+    """A method of the suite with its backward rules, which suites list among its options."""
     options = dict(choice.options)
     return MethodChoice(*choose_method(choice.name, options.pop("backward", None)), options)
 
 
 def split_streams(loaded_model: LoadedModel, streams: StreamScores, inputs: Inputs) -> Maps:
-    """Scores of streams as those of the parts of an example: a picture, its regions, a text."""
+    """Convert scores of streams to those of the parts of an example: a picture, its regions, a text."""
     maps: Maps = {}
     lengths = {stream: scores.shape[1] for stream, scores in streams.items()}
     for place in part_places(loaded_model.model, inputs, lengths):
@@ -115,14 +115,14 @@ def split_streams(loaded_model: LoadedModel, streams: StreamScores, inputs: Inpu
 
 
 def image_priors(shard: Shard, inputs: Inputs, maps: Maps) -> Maps:
-    """The maps that look at no model, of the same patches as these."""
+    """The maps of priors that ignore the model, on the same patches."""
     control = next(label for label, choice in shard.methods.items() if choice.name == CONTROL)
     rows, columns = maps[control].shape[1:]
     return {name: prior(inputs["pixel_values"], rows, columns) for name, prior in PRIORS.items()}
 
 
 def _region_priors(shard: Shard, maps: Maps) -> Maps:
-    """The same of regions, of each picture its own; what pads them is 0."""
+    """The priors of each picture's regions; padding is 0."""
     like = next(iter(maps.values()))
     priors = {name: torch.zeros_like(like) for name in REGION_PRIORS}
     for row, sample in enumerate(shard.batch.samples):

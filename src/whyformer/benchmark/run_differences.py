@@ -1,4 +1,4 @@
-"""Two runs of one suite beside each other, such as one whose batch was halved: do values and ranks agree?"""
+"""Compare two runs of a suite, such as one with a halved batch: do values and ranks agree?"""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from whyformer.benchmark.figures import Half, Run, read_run, sample_values, valu
 from whyformer.benchmark.protocols import Figure, protocol_named
 from whyformer.errors import WhyformerError
 
-RunValues = Mapping[str, Mapping[int, Any]]  # of every method, sample by sample
+RunValues = Mapping[str, Mapping[int, Any]]  # by method and sample
 
 
 def differences(folder: str | Path, other: str | Path, *, half: Half | None = None) -> list[str]:
-    """Two runs of one suite beside each other: by how much a sample's figures differ at most, and which ranks changed.
+    """Compare two runs of a suite: the largest difference of a sample's figures, and changed ranks.
 
     Args:
         folder: The folder of one run.
-        other: The folder of the other. Only samples and methods that both have are compared.
-        half: "first" or "second": only samples of this half.
+        other: The folder of the other run. Only samples and methods that both have are compared.
+        half: "first" or "second", to compare only samples of this half.
 
     Returns:
         A line for each figure that both runs have.
 
     Raises:
-        WhyformerError: A folder holds no run, or they have no figure of the same samples in common.
+        WhyformerError: If a folder holds no run, or they have no figure of the same samples in common.
 
     Example:
         >>> from whyformer.benchmark import differences, evaluate

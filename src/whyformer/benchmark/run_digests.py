@@ -1,6 +1,6 @@
 """Digests that identify a run: of the model's weights and processor, the data and the plugins.
 
-A run that was stopped may only go on with the same of all of them, or two models or methods would be mixed in a table.
+A stopped run may only continue if all of them are equal, or two models or methods would be mixed in a table.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from whyformer.models.digests import module_digest
 from whyformer.models.loading import LoadedModel, load
 from whyformer.models.zoo import bundled, bundled_folder
 
-Digests = dict[str, str]  # by what they are of
+Digests = dict[str, str]  # by subject
 RUN_VERSION, PLUGINS = "whyformer", "plugins"
 SUITE_FILE = "suite.json"  # in the folder of a run
 CHUNK = 2**22  # bytes read at once
-MOST_DATA_BYTES = 2**30  # of data whose content is digested; of more, the sizes and times of the files
+MOST_DATA_BYTES = 2**30  # of data digested by content; for more, the sizes and times of the files are used
 BY_CONTENT, BY_TIME, NOT_KNOWN = "sha256:", "sizes and times of files:", "not known:"
 PACKAGE = Path(__file__).parents[1]
 
 
 def model_digests(model: str | LoadedModel) -> Digests:
-    """Digests of a model's weights and of all that is read with them: of its files, or of what is in memory."""
+    """Digests of a model's weights and everything read with them, from its files or from memory."""
     if isinstance(model, LoadedModel):
         return {"weights": module_digest(model.model), "processor": _processor_digest(model.processor)}
     folder = Path(bundled_folder(model) if model in bundled() else os.path.expanduser(model))
@@ -50,13 +50,13 @@ def model_digests(model: str | LoadedModel) -> Digests:
 
 
 def data_digest(choice: Choice) -> str:
-    """A digest of the files that a reader's options name: of their content, or above `MOST_DATA_BYTES` of their times.
+    """A digest of the files in a reader's options: of their content, or above `MOST_DATA_BYTES` of their times.
 
-    The content of more would take minutes to read.
+    Reading more would take minutes.
     """
     paths = path_arguments(reader_named(choice.name))
     texts = {name: value for name, value in choice.options.items() if isinstance(value, (str, Path))}
-    # A reader of a user's own may take a file by an argument that is not annotated as a path.
+    # A user's reader may take a file by an argument that is not annotated as a path.
     places = {name: Path(value) for name, value in texts.items() if name in paths or os.path.isfile(value)}
     files = [(name, file) for name, place in sorted(places.items()) for file in _files(place)]
     is_by_content = sum(file.size for _, file in files) <= MOST_DATA_BYTES
@@ -68,7 +68,7 @@ def data_digest(choice: Choice) -> str:
 
 
 def examples_digest(examples: Any) -> str:
-    """A digest of examples in memory: of a Hugging Face data set its fingerprint, of lists and tables their content."""
+    """A digest of examples in memory: the fingerprint of a Hugging Face data set, the content of lists and tables."""
     fingerprint = getattr(examples, "_fingerprint", None)
     if hasattr(examples, "columns") and hasattr(examples, "to_dict"):  # a pandas.DataFrame
         examples = examples.to_dict("records")
@@ -83,14 +83,14 @@ def data_remark(digest: str) -> str | None:
     """Describe in one line what a digest of the data cannot detect."""
     if digest.startswith(BY_TIME):
         size = f"{MOST_DATA_BYTES // 2**30} GiB"
-        return f"The data is larger than {size}: a change of it is told by the sizes and times of its files alone."
+        return f"The data is larger than {size}: changes are detected only by the sizes and times of its files."
     if digest.startswith(NOT_KNOWN):
-        return "This data set has no digest: if it changes, a run that is stopped goes on without a word."
+        return "This data set has no digest: if it changes, a stopped run continues without noticing."
     return None
 
 
 def plugin_digest(plugins: Iterable[Path], functions: Iterable[Callable[..., Any]]) -> str:
-    """A digest of plugin files, and of what else defines the functions of a suite that are not of this package."""
+    """A digest of plugin files, and of other sources of a suite's functions outside this package."""
     sources = {str(path.resolve()): path.read_bytes() for path in plugins}
     for function in functions:
         sources |= _source(function)
@@ -105,7 +105,7 @@ def package_version() -> str:
 
 
 def _source(function: Callable[..., Any]) -> dict[str, bytes]:
-    """The file of a function that is not of this package, or its own lines where it has none, as in a notebook."""
+    """The file of a function outside this package, or its source lines if it has none, as in a notebook."""
     function = inspect.unwrap(function)
     try:
         path = Path(inspect.getsourcefile(function) or "")
@@ -114,12 +114,12 @@ def _source(function: Callable[..., Any]) -> dict[str, bytes]:
         if path.is_file():
             return {str(path.resolve()): path.read_bytes()}
         return {f"{function.__module__}.{function.__qualname__}": inspect.getsource(function).encode()}
-    except (OSError, TypeError):  # typed where no source is kept
+    except (OSError, TypeError):  # typed at a prompt that keeps no source
         return {}
 
 
 def _update(digest: Any, value: Any) -> None:
-    """Add a value to a digest: plain data, pictures, arrays and tuples of them by what they hold."""
+    """Add a value to a digest: plain data, pictures, arrays and tuples of them by content."""
     if isinstance(value, Image.Image):
         value = np.asarray(value)
     if isinstance(value, torch.Tensor):
@@ -143,11 +143,11 @@ def _update(digest: Any, value: Any) -> None:
 
 
 def _hub_digests(name: str) -> Digests:
-    """The revision of a model of the Hugging Face Hub: it names all files at once. Fetched if it is not here yet."""
+    """The revision of a model on the Hugging Face Hub, which identifies all files; downloaded if missing."""
     try:
         config = huggingface_hub.try_to_load_from_cache(name, "config.json")
     except HFValidationError:
-        config = None  # no id at all: `load` says so
+        config = None  # not an id: `load` raises
     if not isinstance(config, str):
         load(name, device="cpu")
         config = huggingface_hub.try_to_load_from_cache(name, "config.json")
@@ -165,7 +165,7 @@ def _file_digest(paths: Iterable[Path]) -> str:
 
 
 def _processor_digest(processor: Any) -> str:
-    """Of the settings of a processor and of the vocabulary of its tokenizer."""
+    """A digest of a processor's settings and its tokenizer's vocabulary."""
     settings = processor.to_dict() if hasattr(processor, "to_dict") else {"class": type(processor).__name__}
     tokenizer = getattr(processor, "tokenizer", processor)
     vocabulary = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
@@ -174,7 +174,7 @@ def _processor_digest(processor: Any) -> str:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """All files in a folder but those of runs, which may be written beside the data they are made from."""
+    """All files in a folder except those of runs, which may be written beside their data."""
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not (Path(place) / name / SUITE_FILE).is_file()]
         yield from (Path(place) / name for name in names)
@@ -182,7 +182,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class _File:
-    """A file of the data: where it is, what it is called in the digest, its size and time of change."""
+    """A file of the data: its path, its name in the digest, its size and modification time."""
 
     path: Path
     name: str
@@ -195,11 +195,11 @@ def _files(path: Path) -> Iterator[_File]:
     for file in sorted(_walk(path)) if path.is_dir() else [path]:
         try:
             about = file.stat()
-        except OSError:  # nothing, or a link that leads nowhere
+        except OSError:  # missing, or a broken link
             continue
         yield _File(file, file.relative_to(path.parent).as_posix(), about.st_size, about.st_mtime_ns)
 
 
 def _content(path: Path) -> str:
-    """The digest of a file's bytes; its reason where it cannot be read, which its sample then records."""
+    """The digest of a file's bytes, or that it cannot be read, which its sample then records."""
     return content_digest(path) or "cannot be read"

@@ -1,4 +1,4 @@
-"""The folder of a run: whose it is, which of its shards are done, and whether its files are undamaged."""
+"""The folder of a run: which suite it belongs to, its finished shards, and checks of its files."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from whyformer.benchmark.tables import TABLES, shard_path, whole_table
 from whyformer.errors import WhyformerError
 from whyformer.files import is_unfinished, write_whole
 
-UNCHECKED = "The tables were written by a version of Whyformer without digests: whether they changed is not checked."
-NEW_FOLDER = "To measure anew, choose another folder."
+UNCHECKED = "The tables were written by a version of Whyformer without digests, so changes cannot be detected."
+NEW_FOLDER = "To measure again, choose another folder."
 
 
 def read_document(folder: Path) -> dict[str, Any]:
-    """The suite of a run and what decided its results."""
+    """The suite of a run, with everything that determined its results."""
     place = folder / SUITE_FILE
     if not place.is_file():
         raise WhyformerError(
@@ -44,7 +44,7 @@ def read_document(folder: Path) -> dict[str, Any]:
 
 
 def check_run(folder: Path, document: dict[str, Any]) -> tuple[str, ...]:
-    """Refuse a run whose files changed since they were written; what a reader should know of one that is accepted."""
+    """Raise if the files of a run have changed; return remarks on an accepted one."""
     manifest = read_manifest(folder)
     if manifest is None:
         if _has_tables(folder) and not _is_of_old_version(document):
@@ -57,31 +57,31 @@ def check_run(folder: Path, document: dict[str, Any]) -> tuple[str, ...]:
 
 
 def finished_shards(folder: Path, count: int) -> tuple[set[int], list[str]]:
-    """Which of so many shards are done, and a line about each that is done again because it is damaged."""
+    """The finished shards, and a line about each damaged one that is measured again."""
     lines, finished = [], set()
     try:
         manifest = read_manifest(folder)
     except WhyformerError:
         manifest = None
     if manifest is None and _has_tables(folder):
-        lines.append(f"{MANIFEST} is missing or damaged: all shards are done again.")
+        lines.append(f"{MANIFEST} is missing or damaged: all shards are measured again.")
     manifest = manifest or {}
     _refuse_strays(folder, manifest, count)
     damage = damaged_files(folder, manifest)
-    if SUITE_FILE in damage or not manifest:  # its content is that of the plan, or the folder was refused
+    if SUITE_FILE in damage or not manifest:  # its content is that of the plan, which was checked
         write_manifest(folder, manifest | {SUITE_FILE: _digest(folder / SUITE_FILE)})
     for number in range(count):
         files = _files_of(number)
         faults = [f"{name} {damage[name]}" for name in files if name in damage]
         if faults:
-            lines.append(f"{', '.join(faults)}: shard {number} is done again.")
+            lines.append(f"{', '.join(faults)}: shard {number} is measured again.")
         elif all(name in manifest for name in files):
             finished.add(number)
     return finished, lines
 
 
 def claim_folder(folder: Path, plan: RunPlan) -> None:
-    """Make the folder that of this plan; one that holds results of anything else is refused."""
+    """Assign the folder to this plan; raise if it holds results of anything else."""
     document = json.loads(json.dumps(plan.document, default=str))
     place = folder / SUITE_FILE
     known = read_document(folder) if place.is_file() else None
@@ -99,7 +99,7 @@ def claim_folder(folder: Path, plan: RunPlan) -> None:
 
 
 def _check_same(folder: Path, known: dict[str, Any], document: dict[str, Any], shards: int) -> None:
-    """Refuse to go on with a run that is known by another document; a finished one of an old version is adopted."""
+    """Raise if the run has another document; adopt a finished one of an old version."""
     keys = [key for key in {**known, **document} if known.get(key) != document.get(key) and key != DIGESTS]
     if keys:
         what = ", ".join("the data" if key == "names" else key for key in keys if key != "count")
@@ -108,13 +108,12 @@ def _check_same(folder: Path, known: dict[str, Any], document: dict[str, Any], s
     if changes:
         start = datetime.fromtimestamp((folder / SUITE_FILE).stat().st_mtime).strftime("%Y-%m-%d %H:%M")
         raise WhyformerError(
-            f"{str(folder)!r} holds results from before {' and '.join(changes)} changed (it was begun {start}): choose "
+            f"{str(folder)!r} holds results from before {' and '.join(changes)} changed (started {start}): choose "
             "another folder."
         )
     if not all((folder / name).is_file() for number in range(shards) for name in _files_of(number)):
         raise WhyformerError(
-            f"{str(folder)!r} was begun by a version that did not note all that it was begun with: choose another "
-            "folder."
+            f"{str(folder)!r} was started by a version that did not record all of its inputs: choose another folder."
         )
     _adopt(folder, shards)
 
@@ -129,7 +128,7 @@ def _changes(known: dict[str, str], document: dict[str, Any]) -> list[str]:
         PLUGINS: "the code of its plugins",
         RUN_VERSION: f"the version of whyformer ({known.get(RUN_VERSION)}, now {digests.get(RUN_VERSION)})",
     }
-    # An old version noted less, and of data something else.
+    # An old version recorded fewer digests, and another one of data.
     noted = parts if RUN_VERSION in known else {key: parts[key] for key in ("weights", "processor") if key in known}
     return [text for key, text in noted.items() if known.get(key) != digests.get(key)]
 
@@ -164,7 +163,7 @@ def _is_of_old_version(document: dict[str, Any]) -> bool:
 
 
 def _refuse_strays(folder: Path, manifest: Manifest, shards: int) -> None:
-    """Refuse Parquet files among the tables that are not of this run; those of a shard that was cut short are."""
+    """Raise for Parquet files that do not belong to this run; those of an interrupted shard do."""
     own = {name for number in range(shards) for name in _files_of(number)}
     for table in TABLES:
         for path in sorted((folder / table).glob("*.parquet")):

@@ -1,4 +1,4 @@
-"""A plan: a suite with its data, divided into shards, and what decides its results."""
+"""A plan: a suite with its data, divided into shards, and everything that determines its results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DIGESTS = "digests"
 
 @dataclass(frozen=True, eq=False)
 class DataSource:
-    """Objects given in place of names: a loaded model, examples, and where they come from."""
+    """Objects given instead of names: a loaded model, examples, and their origin."""
 
     loaded_model: LoadedModel | None = None
     examples: Examples[Any] | None = None
@@ -43,18 +43,18 @@ class DataSource:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Which samples there are, and which of them each shard holds. `model` is where the suite's model is."""
+    """The samples and their shards. `model` is the place of the suite's model."""
 
     suite: Suite
     model: str | LoadedModel
     examples: Examples[Any]
     shards: tuple[tuple[int, ...], ...]
     digests: Digests = field(default_factory=dict)
-    is_in_memory: bool = False  # whether the examples were given, not read
+    is_in_memory: bool = False  # whether the examples were given as objects
 
     @property
     def labels(self) -> Mapping[str, str]:
-        assert not isinstance(self.suite.labels, str)  # a file of them was read when the plan was made
+        assert not isinstance(self.suite.labels, str)  # a file of labels was read when the plan was made
         return self.suite.labels
 
     @property
@@ -65,7 +65,7 @@ class RunPlan:
 
     @property
     def count(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return sum(map(len, self.shards))
 
     @property
@@ -84,7 +84,7 @@ def make_plan(
     plugins: Sequence[Path] = (),
     with_digests: bool = True,
 ) -> RunPlan:
-    """The suite's samples, drawn by its seed, in the order of the data; paths are relative to the folder `data`."""
+    """Plan a suite: its samples are drawn by its seed, in the order of the data; paths are relative to `data`."""
     source = source or DataSource()
     if source.examples is None:
         placed = locate_data(suite, data)

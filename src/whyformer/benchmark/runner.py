@@ -1,4 +1,4 @@
-"""A suite run from beginning to end, or from where it was stopped."""
+"""Run a suite from the beginning, or continue a stopped run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EngineName = Literal["local", "ray"]
 
 
 class RunShards(Protocol):
-    """An engine: the files of each of these shards, as soon as it is done."""
+    """An engine, which yields the files of each finished shard."""
 
     def __call__(
         self, plan: RunPlan, data: Path, shards: list[int], plugins: Sequence[Path] = ()
@@ -36,7 +36,7 @@ ENGINES: dict[str, RunShards] = {"local": local.run_shards, "ray": ray.run_shard
 
 
 class NoUsableSample(WhyformerError):
-    """Not one sample of a run could be used: there is nothing to report."""
+    """No sample of a run could be used, so that there is nothing to report."""
 
 
 def run_suite(
@@ -48,23 +48,23 @@ def run_suite(
     plugins: Sequence[str | Path] = (),
     quiet: bool = False,
 ) -> Path:
-    """Run a suite, or go on with it where it was stopped; its tables are Parquet files in the folder `out`.
+    """Run a suite, or continue a stopped run; its tables are Parquet files in the folder `out`.
 
     Args:
-        suite: A TOML file, or what `read_suite` or `make_suite` gave.
-        out: The folder of the run. One that holds the same suite's results is gone on with; any other is refused.
-            Shards whose files do not match the digests in manifest.sha256 are done again, which is said.
-        data: The folder that relative paths of the suite are taken from.
+        suite: A TOML file, or a Suite from `read_suite` or `make_suite`.
+        out: The folder of the run. If it holds the same suite's results, the run continues; anything else is an
+            error. Shards with files that do not match manifest.sha256 are measured again, with a message.
+        data: The folder for relative paths of the suite.
         engine: "local", this process, or "ray", a Ray cluster (RAY_ADDRESS names one).
         plugins: Python files that register methods, readers or protocols; they run here and in every worker.
-        quiet: Whether nothing is shown of how far it is.
+        quiet: Whether to hide progress.
 
     Returns:
         The folder `out`.
 
     Raises:
-        WhyformerError: The suite, its model or its data cannot be used, not one sample can, or the folder holds results
-            of another suite, of other weights, another processor, other data, other plugins or another version.
+        WhyformerError: If the suite, its model, its data or every sample cannot be used, or the folder holds results of
+            another suite, or of other weights, processor, data, plugins or version.
 
     Example:
         >>> import tempfile
@@ -102,7 +102,7 @@ def run_plan(
     quiet: bool = False,
     watch: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Do the shards of a plan that are not done yet; `watch` is told how many are done, and how many there are."""
+    """Run the unfinished shards of a plan; `watch` is called with the number done and the total."""
     claim_folder(folder, plan)
     finished, damage = finished_shards(folder, len(plan.shards))
     read = f"{plan.suite.data.name}: {len(plan.examples):,} examples read, {plan.count:,} used."
@@ -120,13 +120,13 @@ def run_plan(
 
 
 def _announce(lines: Sequence[str], *, quiet: bool) -> None:
-    """Lines about a run, to standard error."""
+    """Print lines about a run to standard error."""
     for line in () if quiet else lines:
         Console(stderr=True, soft_wrap=True).print(line, highlight=False, markup=False)
 
 
 def check_usable(folder: Path, plan: RunPlan) -> None:
-    """Refuse a run without one usable sample; the folder can be used again."""
+    """Raise if no sample of a run was usable; the folder can be used again."""
     reasons = unusable_reasons(folder)
     if len(reasons) < plan.count:
         return
@@ -139,7 +139,7 @@ def check_usable(folder: Path, plan: RunPlan) -> None:
 
 @contextmanager
 def _progress(plan: RunPlan, todo: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A bar with the time left on a terminal, elsewhere a line for each shard."""
+    """Show a progress bar with the time left on a terminal, otherwise a line per shard."""
     terminal, total = Console(stderr=True), len(plan.shards)
     if terminal.is_terminal and not quiet:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

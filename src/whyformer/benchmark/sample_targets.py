@@ -21,7 +21,7 @@ from whyformer.targets.scores import Target, label_name, logits_of
 
 @dataclass(frozen=True, eq=False)
 class TargetedInputs:
-    """Inputs, and the target that is explained for each slice of them."""
+    """Inputs, and the target to explain for each slice of them."""
 
     inputs: Inputs
     target: Callable[[slice], Target]
@@ -31,8 +31,8 @@ class TargetedInputs:
 class SampleTargets:
     """Inputs, targets and outputs of a model for a batch.
 
-    `logits` answers inputs; `targeted` says what is explained, and on which inputs, for a label of each sample; `names`
-    are those of the labels, for each sample.
+    `logits` runs the model on inputs; `targeted` returns the inputs and target for a label per sample; `names` are the
+    label names of each sample.
     """
 
     batch: SampleBatch
@@ -53,7 +53,7 @@ def make_questions(loaded_model: LoadedModel, batch: SampleBatch, batch_size: Me
 
 
 def answer(questions: SampleTargets, inputs: Inputs, batch_size: MemoryLimit) -> Logits:
-    """The model's answers to inputs, on its own kernels, without a graph."""
+    """Run the model on inputs with its own kernels, without a graph."""
     with torch.no_grad():
         parts = batch_size.map_slices(len(inputs[SAMPLE]), lambda part: questions.logits(slice_inputs(inputs, part)))
     return torch.cat(parts)
@@ -86,7 +86,7 @@ def _next_token(loaded_model: LoadedModel, batch: SampleBatch) -> SampleTargets:
 
 
 def _detection(loaded_model: LoadedModel, batch: SampleBatch) -> SampleTargets:
-    """Is the thing of the sample's label there? Two logits, of absent and present, by the query that says so most."""
+    """Is the object of the sample's label present? Logits of absent and present, by the most confident query."""
     names = dict(labels_of(loaded_model.model))
     numbers = [0 if sample.label is None else label_of(sample, names) for sample in batch.samples]
     true_labels = torch.tensor(numbers, device=batch.inputs[SAMPLE].device)
@@ -106,7 +106,7 @@ def _detection(loaded_model: LoadedModel, batch: SampleBatch) -> SampleTargets:
 
 
 def _comparison(loaded_model: LoadedModel, batch: SampleBatch, batch_size: MemoryLimit) -> SampleTargets:
-    """Which of its texts is the picture most like?"""
+    """Which text matches the picture best?"""
     texts = list(dict.fromkeys(text for sample in batch.samples for text in sample.choices))
     chunks = [whole_text(text, loaded_model, truncate=True) for text in texts]
     encodings = [EncodedExample(number, {"text": chunk}) for number, chunk in enumerate(chunks)]
@@ -132,7 +132,7 @@ def _comparison(loaded_model: LoadedModel, batch: SampleBatch, batch_size: Memor
         masked: Logits = likeness.masked_fill(here < 0, torch.finfo(likeness.dtype).min)
         return masked
 
-    # The samples' own texts are padded as the choices are: maps of either have one width.
+    # The samples' texts are padded like the choices, so that their maps have the same width.
     own = torch.tensor([number_of[sample.example[1]] for sample in batch.samples], device=embedded.device)
     padded = replace(batch, inputs=batch.inputs | {name: value[own] for name, value in choices.items()})
 

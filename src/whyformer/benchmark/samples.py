@@ -1,4 +1,4 @@
-"""Examples of data sets as the model at hand takes them, with the truth that protocols compare with."""
+"""Convert examples of data sets to inputs of a model, with the ground truth of protocols."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from whyformer.models.loading import LoadedModel
 
 @dataclass(frozen=True, eq=False)
 class Thing:
-    """An object that a detector should find: its label or category, and its mask in COCO's run lengths.
+    """An object for a detector to find: its label or category, and its mask as COCO run lengths.
 
-    Its area is in pixels; COCO's own is that of the outline, which need not be that of the mask.
+    Its area is in pixels; COCO's own is that of the outline, which may differ from the mask's.
     """
 
     label: str | int
@@ -35,9 +35,9 @@ class Thing:
 
 @dataclass(frozen=True)
 class SampleSourceTruth:
-    """A question about a document, the right response, and what that depends on.
+    """A question about a document, the right response, and the sources it depends on.
 
-    The sources are places in the text; of `causes`, sets of their numbers, each suffices for the response.
+    The sources are places in the text; `causes` are sets of their indices, each sufficient for the response.
     """
 
     prompt: str
@@ -49,11 +49,11 @@ class SampleSourceTruth:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """An example as `explain` takes it, the right answer, and the truth of what that depends on, where known.
+    """An example as in `explain`, the right answer, and the ground truth if known.
 
-    A dual encoder has `choices` of texts, of which the label is one. The truth is a mask of the picture's pixels, marks
-    of its regions, and marks of the text's words, or of those of the `prompt` in it; of a response, the sources in its
-    prompt. `kind` says what is asked, where a data set has several kinds of questions.
+    A dual encoder has `choices` of texts, one of which is the label. The truth is a mask of the picture's pixels,
+    marks of its regions, and marks of the words of the text or of the `prompt` in it; for a response, the sources in
+    its prompt. `kind` is the kind of question, if a data set has several.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Sample:
 
 
 def make_sample(example: Any, loaded_model: LoadedModel, labels: Mapping[str, str]) -> Sample:
-    """The example of a reader as this model takes it; `labels` says what the data's labels are called there."""
+    """Convert a reader's example for this model; `labels` are the model's names for the data's labels."""
     match example:
         case Photo(name=name, image=image, label=label, mask=mask):
             if not loaded_model.task.compares:
@@ -102,7 +102,7 @@ def make_sample(example: Any, loaded_model: LoadedModel, labels: Mapping[str, st
         case WrittenWord():
             return _word_sample(example, loaded_model)
         case unknown:
-            raise WhyformerError(f"A {type(unknown).__name__} is nothing that {loaded_model.name} can be measured on.")
+            raise WhyformerError(f"{loaded_model.name} cannot be measured on {type(unknown).__name__} examples.")
 
 
 def _scene_sample(scene: Scene, loaded_model: LoadedModel) -> Sample:
@@ -139,11 +139,11 @@ def _story_sample(story: Story) -> Sample:
 
 
 def _word_sample(word: WrittenWord, loaded_model: LoadedModel) -> Sample:
-    """The prompt by the model's chat template and the reply so far; the label is the first token of what comes next."""
+    """The prompt in the model's chat template with the reply so far; the label is the first token of the next word."""
     task, processor = loaded_model.task, loaded_model.processor
     if not (task.sees_pictures and task.writes and getattr(processor, "chat_template", None)):
         raise WhyformerError(
-            f"Written words are for models that see pictures and write in a chat, which {loaded_model.name} does not."
+            f"Written words are for chat models that read pictures, and {loaded_model.name} is not one."
         )
     content = [{"type": "image"}, {"type": "text", "text": word.prompt}]
     prompt = render_chat(processor, [{"role": "user", "content": content}])
@@ -153,7 +153,7 @@ def _word_sample(word: WrittenWord, loaded_model: LoadedModel) -> Sample:
         for part in (text, f"{text}{' ' * bool(word.written)}{word.word}")
     )
     if after[: len(before)] != before:
-        raise WhyformerError(f"{word.name}: the tokenizer joins {word.word!r} to what is written before it.")
+        raise WhyformerError(f"{word.name}: the tokenizer merges {word.word!r} with the text before it.")
     label = loaded_model.tokenizer.convert_ids_to_tokens(after[len(before)])
     return Sample(
         word.name,
@@ -182,6 +182,6 @@ def _run_lengths(mask: np.ndarray) -> dict[str, Any]:
 
 
 def _plain(lengths: Mapping[str, Any]) -> dict[str, Any]:
-    """Run lengths as JSON can keep them."""
+    """Run lengths in a form that JSON can store."""
     counts = lengths["counts"]
     return {"size": list(lengths["size"]), "counts": counts.decode() if isinstance(counts, bytes) else counts}

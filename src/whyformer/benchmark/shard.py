@@ -1,4 +1,4 @@
-"""A shard: the samples that a model is measured on together, its answers to them, and the methods' maps of them."""
+"""A shard: samples that are measured together, the model's answers, and the methods' maps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from whyformer.metrics.perturbation_curves import Explained, explained_class
 from whyformer.models.loading import LoadedModel
 from whyformer.targets.scores import label_name
 
-CONTROL = "random"  # the method that is in every table
+CONTROL = "random"  # the method in every table
 Maps = dict[str, Tensor]  # the scores of each part: image [sample row column], regions and text [sample place]
 
 
 @dataclass(eq=False)
 class MapCache:
-    """The maps that methods have given so far, by method and labels, and why some methods give none."""
+    """The maps computed so far, by method and labels, and the reasons why methods were left out."""
 
     maps: dict[tuple[str, tuple[int, ...]], Maps] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Shard:
 
 
 class NotFinite(WhyformerError):
-    """Some samples of a shard have no finite answer, or no finite explanation."""
+    """Some samples of a shard have answers or explanations that are not finite."""
 
     def __init__(self, rows: Sequence[int], reason: str) -> None:
         super().__init__(reason)
@@ -59,7 +59,7 @@ class NotFinite(WhyformerError):
 def make_shard(
     loaded_model: LoadedModel, batch: SampleBatch, methods: Sequence[Choice], batch_size: MemoryLimit, seed: int = 0
 ) -> Shard:
-    """The samples put to the model; NotFinite names those that it has no answer to."""
+    """Run the model on the samples; raise NotFinite for those without finite logits."""
     questions = make_questions(loaded_model, batch, batch_size)
     batch = questions.batch
     logits = answer(questions, batch.inputs, batch_size)
@@ -73,17 +73,17 @@ def make_shard(
 
 
 def explained_labels(shard: Shard, which: Explained) -> Labels:
-    """The label of each sample that is explained: the model's own answer, or the true one.
+    """The label to explain for each sample: the model's answer, or the true one.
 
     Args:
-        shard: What the protocol is given.
+        shard: The argument of the protocol.
         which: "predicted" or "target", the true label.
 
     Returns:
-        The number of a label for each sample.
+        The index of a label for each sample.
 
     Raises:
-        WhyformerError: The true labels are wanted, and a sample has none.
+        WhyformerError: If true labels are requested, and a sample has none.
 
     Example:
         >>> from whyformer.extend import Figure, explained_labels, protocol
@@ -104,5 +104,5 @@ def label_names(shard: Shard, labels: Labels) -> list[str]:
 
 
 def is_finite(values: Tensor) -> Tensor:
-    """Of each sample: are all its values finite?"""
+    """Whether all values of each sample are finite."""
     return values.isfinite().flatten(1).all(dim=1)

@@ -1,4 +1,4 @@
-"""The model's answers to a shard whose samples lose something, step by step."""
+"""Run the model on a shard with parts removed, step by step."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from whyformer.axes import Inputs, Logits, StepLogits
 from whyformer.benchmark.shard import Shard
 from whyformer.metrics.perturbation_curves import step_logits
 
-MakeRemoval = Callable[[], Tensor]  # makes a Removal or PixelRemoval
-Perturb = Callable[[Tensor, slice], Inputs]  # the inputs of these samples, at every step of what is removed from them
+MakeRemoval = Callable[[], Tensor]  # returns a Removal or PixelRemoval
+Perturb = Callable[[Tensor, slice], Inputs]  # the inputs of these samples at every removal step
 Key = TypeVar("Key", str, tuple[str, str])
 
 
 def step_answers(
     shard: Shard, removals: Mapping[Key, MakeRemoval], steps: int, perturb: Perturb
 ) -> dict[Key, StepLogits]:
-    """The answers to every sample at every step, under the key of each removal, which has so many steps.
+    """The answers to every sample at every step, by the key of each removal.
 
-    Steps of all keys are given to the model together, as many as the batch size allows. Where memory runs out while
-    masks or perturbed inputs are made, it is halved as for the answers themselves.
+    Steps of all keys share batches of the batch size. If memory runs out while masks or perturbed inputs are made, the
+    batch size is halved, as for the answers themselves.
     """
     makers, rows = list(removals.values()), len(shard)
-    removal = lru_cache(maxsize=1)(lambda number: makers[number]())  # slices come in their order
+    removal = lru_cache(maxsize=1)(lambda number: makers[number]())  # slices arrive in order
 
     def logits(part: slice) -> Logits:
         first, last = part.start // rows, (part.stop - 1) // rows + 1
@@ -41,5 +41,5 @@ def step_answers(
 
 
 def repeat_steps(inputs: Inputs, steps: int) -> Inputs:
-    """Every input at every step."""
+    """Repeat every input for every step."""
     return {name: value.expand(steps, *value.shape) for name, value in inputs.items()}

@@ -1,4 +1,4 @@
-"""A suite: which model is measured on which data, by which methods and protocols. Written as TOML."""
+"""A suite: a model, data, methods and protocols to measure, written as TOML."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from whyformer.files import check_levels
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import trace_methods
 
-ALL_METHODS = "all"  # every method, with its defaults
+ALL_METHODS = "all"  # every method with its default options
 
 
 @dataclass(frozen=True)
 class Suite:
     """A benchmark: `samples` of the data (all if None), drawn by the seed, `shard` of them per file.
 
-    `batch` is how many inputs a model is given at once. `labels` says what labels of the data are called by the model,
-    if otherwise: its own label, or the text that a dual encoder compares a picture with; or the JSON file that says so.
+    `batch` is the number of inputs that run at once. `labels` are the model's names for the labels of the data, if they
+    differ, or the texts that a dual encoder compares pictures with; or a JSON file of these.
     """
 
     model: str
@@ -44,7 +44,7 @@ class Suite:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The suite as plain data, as it would be written in TOML."""
+        """The suite as plain data, as in TOML."""
         return {
             "model": self.model,
             "data": {"reader": self.data.name, **self.data.options},
@@ -62,10 +62,10 @@ def read_suite(path: str | Path) -> Suite:
         path: The file.
 
     Returns:
-        The suite, checked: its names, options and values are known; model and data are not looked at yet.
+        The suite, with names, options and values validated; model and data are not loaded yet.
 
     Raises:
-        WhyformerError: The file cannot be read, is not valid TOML, or is not a valid suite; the message says why.
+        WhyformerError: If the file cannot be read, is not valid TOML, or is not a valid suite; the message says why.
 
     Example:
         >>> import pathlib, tempfile
@@ -97,16 +97,16 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def make_suite(document: Mapping[str, Any]) -> Suite:
-    """The suite that plain data describes, as a TOML file would.
+    """Make a suite from plain data, with the keys of a TOML file.
 
     Args:
         document: The keys of a suite: model, data, methods, protocols; labels, seed, samples, shard, batch.
 
     Returns:
-        The suite, checked: its names, options and values are known; model and data are not looked at yet.
+        The suite, with names, options and values validated; model and data are not loaded yet.
 
     Raises:
-        WhyformerError: A key, name, option or value is unknown or missing; in one line, with the nearest names.
+        WhyformerError: If a key, name, option or value is unknown or missing; the message has the nearest names.
 
     Example:
         >>> from whyformer.benchmark import make_suite
@@ -117,7 +117,7 @@ def make_suite(document: Mapping[str, Any]) -> Suite:
         >>> suite.samples is None, suite.shard
         (True, 32)
     """
-    extra("pydantic")  # says how to get it where it is not installed
+    extra("pydantic")  # raises with the install command if missing
     from whyformer.benchmark.suite_document import check_document
 
     checked = check_document(dict(document))
@@ -141,7 +141,7 @@ def suite_schema() -> dict[str, Any]:
         The schema as plain data. Editors that know TOML or JSON schemas complete and check suites with it.
 
     Raises:
-        WhyformerError: pydantic, of the extra `eval`, is not installed.
+        WhyformerError: If pydantic, of the extra `eval`, is not installed.
 
     Example:
         >>> from whyformer.benchmark import suite_schema
@@ -155,7 +155,7 @@ def suite_schema() -> dict[str, Any]:
 
 
 def check_methods(entries: Iterable[str | Choice]) -> tuple[Choice, ...]:
-    """The methods that are named, their options checked, and the random control with them."""
+    """Check the named methods and their options, and add the random control."""
     choices: list[Choice] = []
     for entry in entries:
         if entry == ALL_METHODS:
@@ -172,7 +172,7 @@ def check_methods(entries: Iterable[str | Choice]) -> tuple[Choice, ...]:
 
 
 def check_protocols(entries: Iterable[str | Choice]) -> tuple[Choice, ...]:
-    """The protocols that are named, their options checked."""
+    """Check the named protocols and their options."""
     choices = [Choice(entry) if isinstance(entry, str) else entry for entry in entries]
     for choice in choices:
         check_keywords(choice.name, protocol_named(choice.name).measure, choice.options, leave_out=1)
@@ -181,13 +181,13 @@ def check_protocols(entries: Iterable[str | Choice]) -> tuple[Choice, ...]:
 
 
 def check_reader(name: str, options: Mapping[str, Any]) -> Choice:
-    """The reader of this name with its options, checked."""
+    """Check a reader and its options."""
     check_keywords(name, reader_named(name), options)
     return Choice(name, dict(options))
 
 
 def locate_data(suite: Suite, data: Path) -> Suite:
-    """The suite with its relative paths taken from the folder `data`, of reader, model and labels, and these read."""
+    """Resolve the suite's relative paths of reader, model and labels in the folder `data`, and read the labels."""
     paths = path_arguments(reader_named(suite.data.name))
     options = {
         name: str(data / value) if name in paths and value is not None else value
@@ -202,7 +202,7 @@ def locate_data(suite: Suite, data: Path) -> Suite:
 
 
 def locate_model(model: str, data: Path) -> str:
-    """The model's folder inside the folder `data`, where there is one; else its name as it is."""
+    """The model's folder inside `data` if there is one, otherwise its name."""
     return str(data / model) if (data / model / "config.json").is_file() else model
 
 
@@ -210,12 +210,12 @@ def read_labels(labels: Mapping[str, str] | str, data: Path) -> Mapping[str, str
     """The model's names for the data's labels, read from a JSON file if one is named."""
     names = json_in(existing(data / labels, "file")) if isinstance(labels, str) else labels
     if not isinstance(names, Mapping) or not all(isinstance(value, str) for value in names.values()):
-        raise WhyformerError("labels is a table: a label of the data = what the model calls it.")
+        raise WhyformerError("labels must be a table: a label of the data = the model's name for it.")
     return names
 
 
 def _entries(value: Any) -> list[str | Choice]:
-    """Names, and tables of a name with options, as the document has them."""
+    """The entries of the document: names, and tables of a name with options."""
     entries = [value] if isinstance(value, str) else value
     return [entry if isinstance(entry, str) else Choice(entry.name, entry.model_extra or {}) for entry in entries]
 

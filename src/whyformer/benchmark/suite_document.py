@@ -37,7 +37,7 @@ class Data(BaseModel):
 
 
 class SuiteDocument(BaseModel):
-    """A suite as it is written: which model is measured on which data, by which methods and protocols."""
+    """A suite file: a model, data, methods and protocols to measure."""
 
     model_config = ConfigDict(extra="forbid", title="A Whyformer suite")
     model: Annotated[str, Field(strict=True, min_length=1, description="A bundled model, a folder or an id.")]
@@ -48,21 +48,21 @@ class SuiteDocument(BaseModel):
     protocols: Annotated[
         str | list[str | NamedEntry], Field(min_length=1, description="Names, or tables with options.")
     ]
-    labels: Annotated[dict[str, str] | str, Field(description="What the model calls the labels of the data.")] = {}
+    labels: Annotated[dict[str, str] | str, Field(description="The model's names for the labels of the data.")] = {}
     seed: Annotated[Natural, Field(description="Draws the samples.")] = 0
-    samples: Annotated[Positive | None, Field(description="How many are drawn; all if left out.")] = None
-    shard: Annotated[Positive, Field(description="How many samples are worked on together, and make a file.")] = 32
-    batch: Annotated[Positive, Field(description="How many inputs the model is given at once.")] = 64
+    samples: Annotated[Positive | None, Field(description="The number of samples drawn; by default all.")] = None
+    shard: Annotated[Positive, Field(description="The number of samples measured together, one file each.")] = 32
+    batch: Annotated[Positive, Field(description="The number of inputs that run at once.")] = 64
 
 
 def check_document(document: Any) -> SuiteDocument:
-    """The document, if it has the form of a suite; what is wrong first is said in a line."""
+    """Validate a document; raise the first error as one line."""
     try:
         return SuiteDocument.model_validate(document)
     except ValidationError as error:
         errors = error.errors()
         first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
-        # Of a value that may have several forms, each has an error: the longest path names the entry that is wrong.
+        # A value with several accepted forms has an error for each: the longest path names the wrong entry.
         alike = [one for one in errors if one["loc"][:1] == first["loc"][:1]]
         raise WhyformerError(_message(document, max(alike, key=lambda one: len(one["loc"])))) from error
 
@@ -82,12 +82,12 @@ def _message(document: Any, error: Any) -> str:
     if key == "model":
         return f"model = {value!r}: name one, or its folder."
     if key == "labels":
-        return "labels is a table: a label of the data = what the model calls it."
+        return "labels must be a table: a label of the data = the model's name for it."
     if key == "data":
         return f"data names its reader: one of {', '.join(READERS)}."
     numbers = [part for part in place if isinstance(part, int)]
     if not numbers:
-        return f"{key} is a list of names, or of tables with a name and options."
+        return f"{key} must be a list of names, or of tables with a name and options."
     kind = key.removesuffix("s")
     return f"A {kind} is its name, or a table with its name and options, not {value[numbers[0]]!r:.60}."
 
@@ -113,7 +113,7 @@ def make_schema() -> dict[str, Any]:
 
 
 def _entry(key: str, name: str, function: Callable[..., Any], summary: str, *, left_out: int) -> dict[str, Any]:
-    """The table of a method, reader or protocol: its name, and what its signature says of its options."""
+    """The schema of a method, reader or protocol: its name, and its options by its signature."""
     parameters = list(inspect.signature(function).parameters.values())[left_out:]
     hints = get_type_hints(function)
     options = {parameter.name: _value(hints.get(parameter.name, Any), parameter) for parameter in parameters}
@@ -128,7 +128,7 @@ def _entry(key: str, name: str, function: Callable[..., Any], summary: str, *, l
 
 
 def _value(hint: Any, parameter: inspect.Parameter) -> dict[str, Any]:
-    """Schema of an option's value; anything where JSON has no type for it, as for tensors."""
+    """Schema of an option's value; anything if JSON has no type for it, as for tensors."""
     try:
         schema = TypeAdapter(hint).json_schema()
     except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema):

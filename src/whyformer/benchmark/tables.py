@@ -1,4 +1,4 @@
-"""A shard's results as Parquet: written whole or not at all, the same bytes for the same results."""
+"""Store a shard's results as Parquet: atomically, with identical bytes for identical results."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from whyformer.files import write_whole
 SAMPLE_TABLE, EXPLANATION_TABLE, ROW_TABLE = "samples", "explanations", "rows"
 TABLES = (SAMPLE_TABLE, EXPLANATION_TABLE, ROW_TABLE)
 PICTURE_SIDE = 256  # pixels, of the pictures kept for the report
-MAP_SIDE = 32  # cells, of the maps kept; the protocols have seen them whole
-NOTE = ""  # in place of a protocol: the row is about a method, whatever sample it stands at
+MAP_SIDE = 32  # cells, of the maps kept; protocols use the full maps
+NOTE = ""  # instead of a protocol: the row is about a method, not a sample
 Record = dict[str, Any]
 
 
@@ -73,7 +73,7 @@ def table_schema(table: str) -> Any:
 
 
 def parquet(table: str, records: list[Record]) -> bytes:
-    """The records as the bytes of a file."""
+    """Encode records as the bytes of a file."""
     pa, pq = extra("pyarrow"), extra("pyarrow.parquet")
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(records, table_schema(table)), buffer, compression="zstd", store_schema=False)
@@ -83,7 +83,7 @@ def parquet(table: str, records: list[Record]) -> bytes:
 def whole_table(
     folder: Path, table: str, columns: Sequence[str] | None = None, samples: Sequence[int] | None = None
 ) -> Any:
-    """The table of all finished shards, in their order, or these columns and samples of it: a pyarrow.Table."""
+    """The table of all finished shards in order, or some of its columns and samples, as a pyarrow.Table."""
     pa, pq = extra("pyarrow"), extra("pyarrow.parquet")
     filters = None if samples is None else [("sample", "in", list(samples))]
     path = folder / table
@@ -91,27 +91,27 @@ def whole_table(
         shards = []
         for path in table_files(folder, table):
             shards.append(pq.read_table(path, columns=columns, filters=filters))
-        # A run begun by an older version has shards without the columns that came later.
+        # A run started by an older version has shards without newer columns.
         return pa.concat_tables(shards, promote_options="default") if shards else table_schema(table).empty_table()
     except (pa.ArrowException, OSError) as error:
         raise WhyformerError(f"The table {str(path)!r} is damaged: {str(error).splitlines()[0]}") from error
 
 
 def table_files(folder: Path, table: str) -> list[Path]:
-    """The files of a table: those that the manifest lists; all that are there where an older version kept none."""
+    """The files of a table: those in the manifest, or all for an older version without one."""
     manifest = read_manifest(folder)
     files = [folder / name for name in manifest or () if Path(name).parent.name == table]
     return sorted(files if manifest is not None else (folder / table).glob("*.parquet"))
 
 
 def read_records(folder: Path, table: str, samples: Sequence[int] | None = None) -> list[Record]:
-    """The records of all shards, in their order, or those of some samples."""
+    """The records of all shards in order, or of some samples."""
     records: list[Record] = whole_table(folder, table, samples=samples).to_pylist()
     return records
 
 
 def unusable_reasons(folder: Path) -> list[str]:
-    """Why samples could not be used: a reason for each of them."""
+    """The reasons why samples could not be used."""
     errors = whole_table(folder, SAMPLE_TABLE, ["error"])["error"].to_pylist()
     return [error for error in errors if error]
 
@@ -121,7 +121,7 @@ def shard_path(folder: Path, table: str, number: int) -> Path:
 
 
 def write_shard(folder: Path, number: int, tables: dict[str, bytes]) -> None:
-    """Write the files of a shard; it is done when the manifest lists them, which is written last."""
+    """Write the files of a shard; it counts as done once the manifest, written last, lists them."""
     manifest = read_manifest(folder) or {}
     for table in TABLES:
         path = shard_path(folder, table, number)
@@ -131,7 +131,7 @@ def write_shard(folder: Path, number: int, tables: dict[str, bytes]) -> None:
 
 
 def remove_tables(folder: Path) -> None:
-    """Remove the files of all shards, and before them from the manifest."""
+    """Remove the files of all shards, first from the manifest."""
     manifest = read_manifest(folder) or {}
     write_manifest(folder, {name: digest for name, digest in manifest.items() if not name.endswith(".parquet")})
     for table in TABLES:
@@ -140,12 +140,12 @@ def remove_tables(folder: Path) -> None:
 
 
 def sample_record(number: int, name: str, error: str) -> Record:
-    """A sample that could not be used."""
+    """The record of a sample that could not be used."""
     return {"sample": number, "name": name, "error": error}
 
 
 def sample_records(shard: Shard, numbers: Sequence[int]) -> Iterator[Record]:
-    """The samples with the model's answers, and what of them a report shows."""
+    """The records of samples with the model's answers and the parts that a report shows."""
     predicted = label_names(shard, shard.logits.argmax(dim=1))
     probabilities = shard.logits.float().softmax(dim=1).amax(dim=1).tolist()
     labels, batch = label_names(shard, shard.labels.clamp(min=0)), shard.batch
@@ -163,7 +163,7 @@ def sample_records(shard: Shard, numbers: Sequence[int]) -> Iterator[Record]:
 
 
 def _picture_record(batch: SampleBatch, row: int) -> Record:
-    """The picture, small, where in it the model saw what, and the truth of it where that is known."""
+    """The picture as a thumbnail, the boxes the model saw, and the truth if known."""
     sample, encoding = batch.samples[row], batch.encodings[row]
     image = sample.picture
     assert image is not None
@@ -194,7 +194,7 @@ def _image_bytes(image: Image.Image, kind: str, **options: Any) -> bytes:
 
 
 def explanation_records(shard: Shard, numbers: Sequence[int]) -> Iterator[Record]:
-    """Every map that was made, of every sample."""
+    """The records of every map of every sample."""
     for (method, labels), maps in shard.cache.maps.items():
         names = label_names(shard, Tensor(list(labels)).long())
         for part, full in maps.items():
@@ -213,7 +213,7 @@ def explanation_records(shard: Shard, numbers: Sequence[int]) -> Iterator[Record
 
 
 def _coarse(scores: Tensor) -> Tensor:
-    """Maps of pixels as the means of at most MAP_SIDE × MAP_SIDE cells; what is coarser stays as it is."""
+    """Average maps of pixels over at most MAP_SIDE × MAP_SIDE cells; coarser ones are unchanged."""
     if scores.dim() < 3 or max(scores.shape[1:]) <= MAP_SIDE:
         return scores
     height, width = (min(MAP_SIDE, side) for side in scores.shape[1:])
@@ -231,7 +231,7 @@ def _own_scores(batch: SampleBatch, row: int, part: str, scores: Tensor) -> Tens
 
 
 def row_records(protocol: str, columns: Columns, numbers: Sequence[int]) -> Iterator[Record]:
-    """Every value that a protocol measured."""
+    """The records of every value that a protocol measured."""
     for (method, measure), column in columns.items():
         for number, value in zip(numbers, _values(column), strict=True):
             yield {"sample": number, "protocol": protocol, "method": method, "measure": measure} | value

@@ -1,4 +1,4 @@
-"""Which tokens of a shard's texts are words, and which the answer is read from."""
+"""Masks of the word tokens and read-out tokens of a shard's texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAST_GRADIENT = Reads(maps="last", gradients="last")
 
 
 def word_tokens(shard: Shard, which: RemovableTokens = "content") -> TokenMask:
-    """The tokens of the texts that are words; `which` may let special tokens and padding in."""
+    """The tokens of the texts that are words; `which` may include special tokens and padding."""
     ids = shard.batch.inputs["input_ids"]
     mask = shard.batch.inputs.get("attention_mask", torch.ones_like(ids))
     return removable_tokens(ids, mask, compat.special_ids(shard.loaded_model.tokenizer), which)
@@ -31,7 +31,7 @@ def class_tokens(shard: Shard) -> TokenMask:
 
 
 def readout_tokens(shard: Shard, labels: Labels) -> TokenMask:
-    """The token of each text that the answer is read from, where it is read from one alone."""
+    """The read-out token of each text, if there is a single one."""
     targeted = shard.questions.targeted(labels)
     inputs = model_arguments(targeted.inputs)
 

@@ -1,4 +1,4 @@
-"""The work of one shard: its samples read, explained and put to the protocols. The same under every engine."""
+"""Compute one shard: read its samples, explain them and run the protocols. Shared by all engines."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from whyformer.benchmark.tables import (
 from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, load
 
-EXAMINED_SAMPLES = 32  # samples beyond the first shard, before a suite is refused
+EXAMINED_SAMPLES = 32  # samples beyond the first shard to try before rejecting a suite
 
 
 @dataclass(frozen=True, eq=False)
 class Worker:
-    """A model, loaded once, that does the work of shards."""
+    """A model, loaded once, and the shards it is measured on."""
 
     plan: RunPlan
     loaded_model: LoadedModel
@@ -47,23 +47,23 @@ class Worker:
 
 
 def make_worker(plan: RunPlan, device: str | None = None) -> Worker:
-    """The worker with the plan's model, which is loaded unless it is already."""
+    """Make a worker with the plan's model, loading it if necessary."""
     if isinstance(plan.model, LoadedModel):
         return Worker(plan, plan.model, MemoryLimit(plan.suite.batch))
-    loaded_model = load(plan.model, device=device, dtype="float32")  # whatever the machine: runs are compared
+    loaded_model = load(plan.model, device=device, dtype="float32")  # on every machine, so that runs are comparable
     return Worker(plan, loaded_model, MemoryLimit(plan.suite.batch))
 
 
 @dataclass(frozen=True)
 class Unusable:
-    """Why a sample cannot be used, and whether it could at least be read."""
+    """Why a sample cannot be used, and whether it could be read."""
 
     reason: str
     is_read: bool
 
     @property
     def kind(self) -> str | None:
-        """The kind of the reason; None where the sample itself is damaged."""
+        """The kind of the reason; None if the sample itself is damaged."""
         return reason_kind(self.reason) if self.is_read else None
 
 
@@ -75,7 +75,7 @@ def reason_kind(reason: str) -> str:
 def shard_records(
     plan: RunPlan, loaded_model: LoadedModel, batch_size: MemoryLimit, number: int
 ) -> dict[str, list[Record]]:
-    """The records of every table of a shard; samples that turn out to be unusable are left out of it."""
+    """The records of every table of a shard, without unusable samples."""
     numbers = plan.shards[number]
     encoded, batch, unusable = _encode_shard(plan, loaded_model, numbers)
     if number == 0 and batch is None:
@@ -119,7 +119,7 @@ def _encode_shard(
 
 
 def _try_sample(plan: RunPlan, loaded_model: LoadedModel, number: int) -> EncodedSample | Unusable:
-    """A sample as the model takes it, or why it cannot."""
+    """Encode a sample, or return why it cannot be used."""
     is_read = False
     try:
         example = plan.examples[number]
@@ -146,9 +146,9 @@ def _one_line(error: Exception) -> str:
 
 
 def _check_fit(plan: RunPlan, loaded_model: LoadedModel, first: Sequence[Unusable]) -> None:
-    """Refuse a suite whose data, labels and model do not fit together: not all samples are damaged in the same way.
+    """Raise if the data, labels and model of a suite do not fit together, rather than single samples being damaged.
 
-    No sample of the first shard can be used. Data is often in the order of its labels, so others are looked at too.
+    No sample of the first shard can be used. Data is often sorted by label, so others are tried too.
     """
     elsewhere = [shard[0] for shard in plan.shards[1 :: 1 + len(plan.shards) // EXAMINED_SAMPLES]]
     kinds = {one.kind for one in first}
@@ -163,7 +163,7 @@ def _check_fit(plan: RunPlan, loaded_model: LoadedModel, first: Sequence[Unusabl
 def _measure(
     plan: RunPlan, loaded_model: LoadedModel, batch_size: MemoryLimit, batch: SampleBatch, numbers: Sequence[int]
 ) -> dict[str, list[Record]]:
-    """The records of a batch of samples, which have these numbers."""
+    """Measure a batch of samples with these indices."""
     suite = plan.suite
     shard = make_shard(loaded_model, batch, suite.methods, batch_size, suite.seed)
     rows: list[Record] = []
@@ -178,7 +178,7 @@ def _measure(
 
 
 def _left_out_records(shard: Shard, numbers: Sequence[int]) -> list[Record]:
-    """Why methods are not in the tables."""
+    """The records of methods that were left out, with reasons."""
     return [
         {"sample": numbers[0], "protocol": NOTE, "method": method, "measure": "left out", "text": reason}
         for method, reason in shard.cache.left_out.items()
@@ -186,6 +186,6 @@ def _left_out_records(shard: Shard, numbers: Sequence[int]) -> list[Record]:
 
 
 def is_machine_error(error: Exception) -> bool:
-    """Whether the accelerator or PyTorch's memory failed, and not the sample that was worked on."""
-    of_accelerator = getattr(torch, "AcceleratorError", ())  # which PyTorch has from 2.8 on
+    """Whether the accelerator or PyTorch's memory failed, rather than the sample."""
+    of_accelerator = getattr(torch, "AcceleratorError", ())  # PyTorch 2.8 and later
     return isinstance(error, RuntimeError) and (isinstance(error, of_accelerator) or is_out_of_memory(error))

@@ -1,11 +1,11 @@
-"""The command line. This module imports nothing heavy, so that an interrupt at any moment is met by `main`."""
+"""The command line. This module has no heavy imports, so that `main` can handle an interrupt at any moment."""
 
 from __future__ import annotations
 
 import signal
 import sys
 
-TYPE_CHECKING = False  # as type checkers read it: `typing` itself takes longest to import
+TYPE_CHECKING = False  # known to type checkers; importing `typing` would take longest
 if TYPE_CHECKING:
     from typing import Any
 
@@ -20,7 +20,7 @@ def main() -> None:
         interrupts.append(number)
         raise KeyboardInterrupt
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not ignored, as for a job of `nohup`
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as under `nohup`
         signal.signal(signal.SIGINT, interrupt)
     try:
         from whyformer.cli.program import run
@@ -29,7 +29,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _stop()
     except Exception:
-        # Some libraries make an error of their own of an interrupt that comes while they are imported.
+        # Some libraries turn an interrupt during their import into an error of their own.
         if not interrupts:
             raise
         _stop()
@@ -41,7 +41,7 @@ def _stop() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """`app`, the Typer application, which is not needed to meet an interrupt."""
+    """Import `app`, the Typer application, on first access."""
     if name == "app":
         from whyformer.cli.program import app
 

@@ -1,4 +1,4 @@
-"""`whyformer verify` and `whyformer keygen`: explanations computed again from audit files, and keys to sign them."""
+"""`whyformer verify` and `whyformer keygen`: recompute explanations from audit files, and create keys to sign them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from whyformer.plugins import load_plugins
 
 
 def verify_command(
-    audit: Annotated[Path, typer.Argument(metavar="AUDIT.json", help="What `explain --out NAME.audit.json` wrote.")],
+    audit: Annotated[
+        Path, typer.Argument(metavar="AUDIT.json", help="A file written by `explain --out NAME.audit.json`.")
+    ],
     input: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="A picture, sound or file that was explained, where it is no longer in its place or was never in a "
-            "file; of several each, in order.",
+            help="A picture, sound or file that was explained, if it has moved or was never in a file; repeat it for "
+            "several, in order.",
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="The model, where it is no longer in its place: a folder or a Hugging Face id.")
+        str | None, typer.Option(help="The model, if it has moved: a folder or a Hugging Face id.")
     ] = None,
     tolerance: Annotated[
         float | None,
         typer.Option(
             min=0,
-            help="How far scores may be apart, as a share of the largest; if not given, what is usual for the method "
-            "and the precision. The file has no say in it.",
+            help="The tolerance of scores, as a share of the largest; by default fixed by method and precision, "
+            "independent of the file.",
         ),
     ] = None,
     key: Annotated[
@@ -40,7 +42,7 @@ def verify_command(
     plugin: command_options.Plugins = None,
     as_json: command_options.AsJson = False,
 ) -> None:
-    """Compute an explanation again from its audit file; exit code 1 if anything that can be compared is another."""
+    """Recompute an explanation from its audit file; exit code 1 if anything that can be compared differs."""
     from whyformer.api.verify import verify
 
     load_plugins(plugin or ())
@@ -54,7 +56,7 @@ def keygen(
         Path, typer.Argument(metavar="KEY", help="The file of the private key; KEY.pub is the public one.")
     ],
 ) -> None:
-    """Make a pair of keys (Ed25519): `explain --sign KEY` signs audit files, `verify --key KEY.pub` checks them."""
+    """Create a key pair (Ed25519): `explain --sign KEY` signs audit files, `verify --key KEY.pub` checks them."""
     from whyformer.api.signatures import make_keys
 
     public = make_keys(path)

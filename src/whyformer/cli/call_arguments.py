@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from whyformer.models.loading import LoadedModel
     from whyformer.targets.scores import Target
 
-DEFAULT_NAME = "default"  # of the method that is used where none is named
-# Below the title of a page that has methods side by side, for whoever sees one for the first time.
+DEFAULT_NAME = "default"  # the name of the default method
+# Introduction below the title of a page that compares methods.
 ABOUT_METHODS = (
-    "What the answer rests on, by one method in each column: the stronger the colour, the more. Blue speaks against "
-    "the answer. The column default is what you get without naming a method: evidence; of words about pictures "
-    "generic_attention, with gradients by LibraGrad's rules. random is noise, to compare with."
+    "What the answer depends on, with one method per column: a stronger colour means more, and blue is evidence "
+    "against the answer. The column default is the default method: evidence, or for words about pictures "
+    "generic_attention with LibraGrad's rules. random is noise, for comparison."
 )
 
 
 @dataclass(frozen=True)
 class MethodCall:
-    """A method with its options as `explain` takes them; None is the default."""
+    """A method with its options for `explain`; None is the default."""
 
     title: str
     method: str | None
@@ -43,7 +43,7 @@ class MethodCall:
 
 
 def method_call(name: str | None, options: Sequence[str], backward: str | None) -> MethodCall:
-    """The method as it was named, its options checked."""
+    """The named method with validated options."""
     from whyformer.api.attribute import choose_method
 
     name = None if name == DEFAULT_NAME else name
@@ -52,7 +52,7 @@ def method_call(name: str | None, options: Sequence[str], backward: str | None) 
 
 
 def response_method_call(name: str | None, options: Sequence[str], backward: str | None) -> MethodCall:
-    """The method of a response as it was named, its options checked."""
+    """The named method of a response with validated options."""
     from whyformer.api.explain_response import choose_response_method
 
     name = None if name == DEFAULT_NAME else name
@@ -61,7 +61,7 @@ def response_method_call(name: str | None, options: Sequence[str], backward: str
 
 
 def parse_options(method: Method, texts: Sequence[str]) -> dict[str, Any]:
-    """NAME=VALUE strings as the method takes them."""
+    """Parse NAME=VALUE strings into options of the method."""
     from whyformer.methods.option_checks import check_options
 
     options = {}
@@ -80,7 +80,7 @@ def split_option(text: str) -> tuple[str, str]:
 
 
 def _value(method: Method, name: str, text: str) -> Any:
-    """A number, a switch or nothing where the option takes one; check_options says what is wrong with the rest."""
+    """Parse a number, a switch or none if the option takes one; check_options reports the rest."""
     hint = get_type_hints(method.formula).get(name) or getattr(method, "shared_options", {}).get(name)
     default = method.options[name].default if name in method.options else None
     kinds = {hint, *get_args(hint), type(default)}
@@ -91,7 +91,7 @@ def _value(method: Method, name: str, text: str) -> Any:
 
 
 def load_model(name: str, *, device: str | None = None, dtype: DtypeName | None = None, quiet: bool) -> LoadedModel:
-    """The model by its name, on this device and in this precision."""
+    """Load a model by name on a device, in a dtype."""
     from whyformer.models.loading import load
     from whyformer.models.placement import check_device
 
@@ -101,12 +101,12 @@ def load_model(name: str, *, device: str | None = None, dtype: DtypeName | None 
 
 
 def target_of(text: str, model: LoadedModel) -> str | int:
-    """A label's name or index; that a number is taken as the id of a token is said."""
+    """A label's name or index; print a note if a number is read as a token id."""
     from whyformer.targets.resolve import label_from_text
 
     label = label_from_text(text, model)
     if isinstance(label, int) and model.task.chooses_words and 0 <= label < len(model.tokenizer):
-        typer.echo(f"{text} is taken as the id of a token: {model.tokenizer.decode([label])!r}.", err=True)
+        typer.echo(f"{text} is read as the id of a token: {model.tokenizer.decode([label])!r}.", err=True)
     return label
 
 
@@ -119,7 +119,7 @@ def parse_question(
 
     if query is not None:
         if rather_than is not None:
-            raise WhyformerError("--query and --rather-than cannot be asked together: leave one out.")
+            raise WhyformerError("--query and --rather-than cannot be combined: leave one out.")
         return detection(query, target_of(target, model))
     label = target_of(target, model)
     question = label if rather_than is None else contrast(label, target_of(rather_than, model))

@@ -18,10 +18,10 @@ METHODS_FOLDER = Path(str(files("whyformer"))) / "methods"
 
 
 def method_documents(plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """Name, summary, what is read and explained, and options of every method, those of plugins last.
+    """Name, summary, reads, kinds and options of every method, those of plugins last.
 
-    The methods of the package are read from their source: importing them would import torch. Those of plugins
-    register themselves only when they are run, so with a plugin everything comes from the registry.
+    The package's methods are parsed from source: importing them would import torch. Plugins register methods only when
+    they run, so with a plugin everything comes from the registry.
     """
     documents = [document for file in sorted(METHODS_FOLDER.glob("*.py")) for document in _methods_in(file)]
     if not has_plugins(plugins):
@@ -34,7 +34,7 @@ def method_documents(plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
 
 
 def method_document(method: Method) -> dict[str, Any]:
-    """A registered method as `whyformer methods` lists it."""
+    """A registered method, as listed by `whyformer methods`."""
     options = {name: parameter.default for name, parameter in method.options.items()}
     return _document(method.name, method.summary, method.reads, method.kinds, options)
 

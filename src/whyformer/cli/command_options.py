@@ -1,4 +1,4 @@
-"""The options that several commands share, with their help."""
+"""Options shared by several commands, with their help."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Annotated, Literal
 import typer
 
 QUESTION_PANEL, METHOD, OUTPUT, MACHINE = "The question", "The method", "Output", "Machine"
-FLAG = ""  # of an option that takes no value: help would write <bool> behind it
+FLAG = ""  # for an option without a value: help would show <bool>
 
 INPUT = (
     "a picture, a text, or a text file; a folder of pictures or texts; a table with a text in each row (.csv, .tsv, "
     ".jsonl, .parquet); - for standard input; for a model of regions (mini-lxmert) the .npz file of a picture's "
-    "regions; for one that writes (mini-gpt, mini-t5) the text it goes on from"
+    "regions; for a generative model (mini-gpt, mini-t5) the text to continue"
 )
 TARGET = (
-    "The target, predicted if not given: a label, by name or index; of a detector the label it found; of "
-    "several --text one of them, itself or counted from 0; of a model that writes or fills masks a word, or a token's "
-    "id; of one that tags words a tag; of one that finds answers words of the passage"
+    "The target, by default the predicted one: a label, by name or index; for a detector a detected label; for "
+    "several --text one of them, by text or index; for a model that writes or fills masks a word or a token id; for "
+    "one that tags words a tag; for one that finds answers words of the passage"
 )
 PAIR = (
-    "The second text, for a model that reads pairs: the passage of a question, what a text is compared with; for one "
-    "that writes after reading, what it wrote so far."
+    "The second text, for a model that reads pairs: the passage of a question, or the text to compare with; for an "
+    "encoder-decoder, its output so far."
 )
 TEXT_HELP = (
     "The text a picture is compared with, or the question about it; a choice after a prompt; a candidate label of a "
-    "text, for a model of inference. Of several, --target names one."
+    "text, for a model of inference. With several, --target selects one."
 )
 DEFAULT_HELP = (
-    "default (evidence, chosen by a rule fixed before measuring; of words about pictures generic_attention with "
+    "default (evidence, chosen by a rule fixed before measuring; for words about pictures generic_attention with "
     "--backward libra)"
 )
 
@@ -41,7 +41,7 @@ UnitsName = Literal["word", "token"]
 ModelName = Annotated[str, typer.Option(help="A bundled model (`whyformer models`), a folder, or a Hugging Face id.")]
 MethodName = Annotated[
     str | None,
-    typer.Option(help=f"One of `whyformer methods`. If not given: {DEFAULT_HELP}.", rich_help_panel=METHOD),
+    typer.Option(help=f"One of `whyformer methods`, by default {DEFAULT_HELP}.", rich_help_panel=METHOD),
 ]
 MethodOptions = Annotated[
     list[str] | None,
@@ -54,8 +54,8 @@ MethodOptions = Annotated[
 BackwardName = Annotated[
     str | None,
     typer.Option(
-        help="How gradients are taken: gradient, libra (LibraGrad's rules) or attn_lrp (AttnLRP's). A --method that is "
-        "named has gradient.",
+        help="The rules of gradients: gradient, libra (LibraGrad's) or attn_lrp (AttnLRP's); by default gradient for a "
+        "named --method.",
         rich_help_panel=METHOD,
     ),
 ]
@@ -63,7 +63,7 @@ Plugins = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="FILE.py",
-        help="A Python file that registers methods or readers of your own; it is run. Can be repeated.",
+        help="A Python file to run that registers your own methods or readers; can be repeated.",
         rich_help_panel=METHOD,
     ),
 ]
@@ -76,15 +76,15 @@ OtherTarget = Annotated[
 ]
 Query = Annotated[
     int | None,
-    typer.Option(help="For a detector: the object query whose find is explained.", rich_help_panel=QUESTION_PANEL),
+    typer.Option(help="For a detector: the object query to explain.", rich_help_panel=QUESTION_PANEL),
 ]
 AtOption = Annotated[
     str | None,
     typer.Option(
         "--at",
         metavar="PLACE",
-        help="For a model that tags words: the word, or its number from 0 on. For one that fills masks: the mask's "
-        "number. For one that finds answers: the character the answer begins at.",
+        help="For a model that tags words: the word, or its index from 0. For one that fills masks: the mask's index. "
+        "For one that finds answers: the character at which the answer begins.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
@@ -100,8 +100,7 @@ Each = Annotated[
 Template = Annotated[
     str | None,
     typer.Option(
-        help="The sentence that candidate labels are put into, with {} for the label; 'This example is {}.' if not "
-        "given.",
+        help="The sentence for candidate labels, with {} for the label; by default 'This example is {}.'.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
@@ -111,8 +110,8 @@ ColumnOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The column of a table that has the texts. If not given, the only one, or the one called text, sentence, "
-        "review, content, question or the like.",
+        help="The column of a table with the texts; by default the only one, or the one called text, sentence, review, "
+        "content, question or similar.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
@@ -121,7 +120,7 @@ Lines = Annotated[
     typer.Option(
         "--lines",
         metavar=FLAG,
-        help="Take each line of a text file, or of standard input, as a text of its own.",
+        help="Treat each line of a text file, or of standard input, as a separate text.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
@@ -143,7 +142,7 @@ AsJson = Annotated[
     typer.Option(
         "--json",
         metavar=FLAG,
-        help="Print JSON for scripts and nothing else: one object a line.",
+        help="Print only JSON for scripts, one object per line.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -151,13 +150,14 @@ OutFile = Annotated[Path | None, typer.Option(help="A .html, .png, .json or .npz
 OutOption = Annotated[
     Path | None,
     typer.Option(
-        help="A .html, .png, .json, .npz or .audit.json file (which `whyformer verify` reads); for several inputs an "
-        ".html report, or a folder with a file each.",
+        help="A .html, .png, .json, .npz or .audit.json file (for `whyformer verify`); for several inputs an .html "
+        "report, or a folder with one file each.",
         rich_help_panel=OUTPUT,
     ),
 ]
 FormatOption = Annotated[
-    ExplanationFormat | None, typer.Option(help="Of the files in a folder; html if not given.", rich_help_panel=OUTPUT)
+    ExplanationFormat | None,
+    typer.Option(help="The format of files in a folder; by default html.", rich_help_panel=OUTPUT),
 ]
 Sign = Annotated[
     Path | None,
@@ -167,31 +167,33 @@ Sign = Annotated[
 ]
 Quiet = Annotated[
     bool,
-    typer.Option("--quiet", "-q", metavar=FLAG, help="Print nothing but errors and --json.", rich_help_panel=OUTPUT),
+    typer.Option("--quiet", "-q", metavar=FLAG, help="Print only errors and --json.", rich_help_panel=OUTPUT),
 ]
 OnlyErrors = Annotated[
-    bool, typer.Option("--quiet", "-q", metavar=FLAG, help="Print nothing but errors.", rich_help_panel=OUTPUT)
+    bool, typer.Option("--quiet", "-q", metavar=FLAG, help="Print only errors.", rich_help_panel=OUTPUT)
 ]
 DeviceName = Annotated[
     str | None,
-    typer.Option(help="cpu, cuda, cuda:1, mps …; the GPU if there is one and none is named.", rich_help_panel=MACHINE),
+    typer.Option(help="cpu, cuda, cuda:1, mps …; by default the GPU if there is one.", rich_help_panel=MACHINE),
 ]
 DtypeOption = Annotated[
     DtypeName | None,
     typer.Option(
-        help="The precision to compute in; auto: the one that the model was saved in. If not given, auto on a GPU, "
-        "float32 on a CPU.",
+        help="The precision to compute in; auto is the precision of the saved model. By default auto on a GPU, float32 "
+        "on a CPU.",
         rich_help_panel=MACHINE,
     ),
 ]
 BatchSize = Annotated[
     int | None,
     typer.Option(
-        min=1, help="How many inputs are computed at once; 64 on a GPU, on a CPU what pays.", rich_help_panel=MACHINE
+        min=1,
+        help="The number of inputs that run at once; by default 64 on a GPU, and few on a CPU.",
+        rich_help_panel=MACHINE,
     ),
 ]
 
 
 def help_examples(*lines: str) -> str:
-    """The examples below a command's help, one a line."""
+    """The examples below a command's help, one per line."""
     return "\n\n".join(["Examples:", *lines])

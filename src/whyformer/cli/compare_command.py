@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from whyformer.results.explanation import Explanation
 
 COMPARISON = Path("comparison.html")
-MOST_COMPARED = 64  # rows of a table: each is explained by every method
+MOST_COMPARED = 64  # rows of a table, each explained by every method
 
 ModelsOption = Annotated[
     list[str] | None,
-    typer.Option(help="A bundled model, a folder, or a Hugging Face id; several are rows. mini-vit if none."),
+    typer.Option(help="A bundled model, a folder, or a Hugging Face id; repeat for several rows. By default mini-vit."),
 ]
 Targets = Annotated[
-    list[str] | None, typer.Option(help=f"A row each. {command_options.TARGET}.", rich_help_panel=QUESTION_PANEL)
+    list[str] | None, typer.Option(help=f"One row each. {command_options.TARGET}.", rich_help_panel=QUESTION_PANEL)
 ]
 Methods = Annotated[
     list[str] | None,
     typer.Option(
-        help=f"Methods side by side, default among them; if none, the {command_options.DEFAULT_HELP}, "
+        help=f"Methods to compare, including default; if none is given, the {command_options.DEFAULT_HELP}, "
         "then all that apply.",
         rich_help_panel=METHOD,
     ),
@@ -71,12 +71,12 @@ OutPicture = Annotated[
 
 @dataclass(frozen=True)
 class ComparisonGrid:
-    """Explanations: a row for each model, target and input, a column for each method; None where it does not apply."""
+    """Explanations: a row per model, target and input, and a column per method; None if it does not apply."""
 
     rows: list[list[Explanation | None]]
     calls: list[MethodCall]
     left_out: list[str]
-    sources: Sequence[Input] = ()  # of the rows, where they came from the command line
+    sources: Sequence[Input] = ()  # of the rows, if given on the command line
 
     @property
     def without_gaps(self) -> ComparisonGrid:
@@ -106,7 +106,7 @@ def compare_command(
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
 ) -> None:
-    """Put methods side by side, for one or more labels, models and rows of a table; the default comes first."""
+    """Compare methods side by side, for one or more labels, models and rows of a table; the default comes first."""
     from whyformer.cli.output import check_out_file
     from whyformer.inputs.read import strings_are_texts
 
@@ -122,7 +122,7 @@ def compare_command(
         (loaded_model, one, example_of(one, pair, text or [], loaded_model), target_of(label, loaded_model))
         for one, loaded_model, label in product(sources, models, target or ["predicted"])
     ]
-    with strings_are_texts():  # files are paths by now; the text of a row may be the name of one
+    with strings_are_texts():  # files are paths by now; a row's text may look like one
         grid = explanation_grid(rows, calls, are_named=bool(method), is_tracked=not quiet and sys.stderr.isatty())
     if not grid.calls:
         raise UnsupportedModel(grid.left_out[0])
@@ -139,19 +139,19 @@ def compare_command(
 def compared_inputs(
     source: Input, models: Sequence[LoadedModel], column: str | None, *, lines: bool, quiet: bool
 ) -> list[Input]:
-    """The input, or the rows of a table and the lines of a file; of a folder a file is to be named."""
+    """The input, or the rows of a table or lines of a file; not a folder."""
     if not lines and not is_table(source) and column is None:
         return [source]
     settings: dict[str, Any] = {"column": column, "lines": lines, "most": MOST_COMPARED}
     for model in models[1:]:
-        open_inputs([source], model, **settings, quiet=True)  # refused where it does not read texts
+        open_inputs([source], model, **settings, quiet=True)  # raises if it does not read texts
     return open_inputs([source], models[0], **settings, quiet=quiet)
 
 
 def method_calls(names: Sequence[str], texts: Sequence[str], backward: str | None) -> list[MethodCall]:
-    """The columns: methods by name, or the default and then all; each with those options that it has.
+    """The columns: methods by name, or the default and then all, each with the options that it has.
 
-    The default stays what `explain` gives without a method, whatever the options of the others.
+    The default is always that of `explain`, without the options of the others.
     """
     from whyformer.api.attribute import choose_method
     from whyformer.methods.registry import trace_methods
@@ -168,13 +168,13 @@ def method_calls(names: Sequence[str], texts: Sequence[str], backward: str | Non
             method.name, method.name, parse_options(method, own), _backward_of(method.name, backward)
         )
     if backward is not None and all(call.backward is None for call in calls.values()):
-        choose_method(methods[0].name if methods else None, backward)  # says why it has nothing to do
-        raise WhyformerError(f"--backward {backward!r} changes nothing: the {DEFAULT_NAME} stays as it is.")
+        choose_method(methods[0].name if methods else None, backward)  # raises with the reason
+        raise WhyformerError(f"--backward {backward!r} has no effect: the {DEFAULT_NAME} keeps its own rules.")
     return [calls[name] for name in dict.fromkeys(names or [DEFAULT_NAME, *trace_methods()])]
 
 
 def _backward_of(name: str, backward: str | None) -> str | None:
-    """How the method's gradients are taken, if it reads any."""
+    """The backward rules of the method, if it reads gradients."""
     from whyformer.api.attribute import choose_method
 
     try:
@@ -187,7 +187,7 @@ def _backward_of(name: str, backward: str | None) -> str | None:
 def explanation_grid(
     rows: Sequence[tuple[LoadedModel, Input, Any, Any]], calls: list[MethodCall], *, are_named: bool, is_tracked: bool
 ) -> ComparisonGrid:
-    """Explain each row's example and target by each method, and list why cells were left out."""
+    """Explain each row's example and target by each method, with reasons for cells left out."""
     from whyformer.api.explain import explain
 
     cells: list[Explanation | None] = []
@@ -208,7 +208,7 @@ def explanation_grid(
 
 
 def write_grid(grid: ComparisonGrid, out: Path, title: str, models: int, *, units: command_options.UnitsName) -> None:
-    """The comparison as a page or a picture."""
+    """Write the comparison as a page or a picture."""
     from whyformer.cli.output import writing
     from whyformer.files import whole_file
     from whyformer.render import figure, html
@@ -226,7 +226,7 @@ def write_grid(grid: ComparisonGrid, out: Path, title: str, models: int, *, unit
 
 
 def print_documents(grid: ComparisonGrid) -> None:
-    """Every explanation as an object in a line, with the heading of its column."""
+    """Print every explanation as one line of JSON, with the heading of its column."""
     from whyformer.results.result_documents import explanation_document
 
     for row, source in zip(grid.rows, grid.sources, strict=True):

@@ -1,4 +1,4 @@
-"""The demo: bundled examples through the bundled models, by every method, in one page."""
+"""The demo: bundled examples explained with the bundled models by every method, in one page."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def demo_examples() -> Iterator[tuple[str, Any, Target]]:
 
 
 def write_demo(folder: Path, *, quiet: bool = False) -> list[Path]:
-    """Explain every bundled example by the default and by every method that applies, and write the pages of it.
+    """Explain every bundled example by the default and every method that applies, and write two pages.
 
-    The first has a row for each example. The second has each word that mini-vlm writes about a scene, on its picture.
+    The first has a row per example, the second each word that mini-vlm writes about a scene, on its picture.
     """
     folder.mkdir(parents=True, exist_ok=True)
     is_terminal = Console(stderr=True).is_terminal

@@ -1,4 +1,4 @@
-"""`whyformer evaluate`, `schema`, `report` and `demo`: methods measured on data, and shown on bundled examples."""
+"""`whyformer evaluate`, `schema`, `report` and `demo`: measure methods on data, and show bundled examples."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from whyformer.plugins import load_plugins
 
 
 def evaluate_command(
-    suite: Annotated[Path, typer.Argument(metavar="SUITE.toml", help="What is measured: docs/guides/evaluation.md.")],
-    out: Annotated[Path, typer.Option(help="The folder of the tables; one that was begun is gone on with.")],
+    suite: Annotated[
+        Path, typer.Argument(metavar="SUITE.toml", help="The suite to measure: docs/guides/evaluation.md.")
+    ],
+    out: Annotated[Path, typer.Option(help="The folder of the tables; a stopped run continues.")],
     data: Annotated[Path, typer.Option(help="The folder that the suite's paths are relative to.")] = Path(),
     plugin: command_options.Plugins = None,
     quiet: command_options.OnlyErrors = False,
     engine: Annotated[str, typer.Option(help="local, or ray: a Ray cluster.", rich_help_panel=MACHINE)] = "local",
 ) -> None:
-    """Measure methods on a model and data, as a suite says; stopped at any moment, it goes on where it was."""
+    """Measure methods on a model and data as specified by a suite; a stopped run can be continued."""
     from whyformer.benchmark import NoUsableSample, run_suite
     from whyformer.benchmark.tables import unusable_reasons
     from whyformer.cli.output import check_out_folder, writing
@@ -32,7 +34,7 @@ def evaluate_command(
     with writing(out):
         try:
             folder = run_suite(suite, out, **settings)
-        except NoUsableSample as error:  # the command was right, and there is nothing to report
+        except NoUsableSample as error:  # not a usage error, but nothing to report
             complain(str(error))
             raise typer.Exit(1) from error
     unusable = unusable_reasons(folder)
@@ -43,7 +45,7 @@ def evaluate_command(
 
 
 def schema(plugin: command_options.Plugins = None) -> None:
-    """Print the JSON schema of suite files, by which editors complete and check them."""
+    """Print the JSON schema of suite files, for completion and checks in editors."""
     from whyformer.benchmark import suite_schema
 
     load_plugins(plugin or ())
@@ -51,10 +53,10 @@ def schema(plugin: command_options.Plugins = None) -> None:
 
 
 def report_command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `whyformer evaluate` wrote.")],
-    half: Annotated[str | None, typer.Option(help="first or second: of this half of the samples alone.")] = None,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of `whyformer evaluate`.")],
+    half: Annotated[str | None, typer.Option(help="first or second: report only this half of the samples.")] = None,
     against: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Another run of the suite: list what differs, write nothing.")
+        Path | None, typer.Option(metavar="DIR", help="Another run of the suite: only list differences.")
     ] = None,
     quiet: command_options.OnlyErrors = False,
 ) -> None:

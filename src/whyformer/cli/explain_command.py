@@ -1,4 +1,4 @@
-"""`whyformer explain` and `whyformer continue`: why a model answered, or wrote, as it did."""
+"""`whyformer explain` and `whyformer continue`: explain a model's answer, or its continuation."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def explain_command(
     dtype: command_options.DtypeOption = None,
     batch_size: command_options.BatchSize = None,
 ) -> None:
-    """Show which parts of an image or a text the answer rests on."""
+    """Show which parts of an image or a text the answer depends on."""
     from whyformer.api.explain import explain_batch
     from whyformer.cli.output import destination_of
     from whyformer.inputs.read import strings_are_texts
@@ -63,7 +63,7 @@ def explain_command(
         raise WhyformerError("--each explains every answer of the model: leave the target out.")
     sources = read_inputs(inputs)
     is_several = each or lines or len(sources) > 1 or has_several(sources)
-    destination_of(out, format, 1 + is_several, sign)  # refused before any work is done for it
+    destination_of(out, format, 1 + is_several, sign)  # checked before any work
     loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
     sources = open_inputs(sources, loaded_model, column=column, lines=lines, quiet=quiet)
     destination = destination_of(out, format, max(len(sources), 1 + is_several), sign)
@@ -92,7 +92,7 @@ def explain_every_answer(
     *,
     quiet: bool,
 ) -> tuple[list[Input], list[Explanation]]:
-    """The explanations of every answer to each input, and the input of each."""
+    """Explain every answer to each input, and return the explanations with their inputs."""
     from whyformer.api.multiple_targets import explain_targets
 
     owners, explanations = [], []
@@ -114,7 +114,7 @@ def print_explanations(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Each explanation, under the name of its input where there are several, or as an object in a line."""
+    """Print each explanation, with the name of its input if there are several, or as one line of JSON."""
     from whyformer.render.terminal import explanation_text
     from whyformer.results.result_documents import explanation_document
 
@@ -133,13 +133,13 @@ def continue_(
         str,
         typer.Argument(
             metavar="INPUT",
-            help="The text or text file that the model goes on from, or - for stdin; for a model that writes about "
-            "pictures the picture, with what it is told by --text.",
+            help="The text or text file to continue, or - for stdin; for a model that writes about pictures the "
+            "picture, with the prompt as --text.",
         ),
     ],
     model: command_options.ModelName = "mini-gpt",
     tokens: Annotated[
-        int, typer.Option(help="How many tokens it is to write at most.", rich_help_panel=QUESTION_PANEL)
+        int, typer.Option(help="The maximum number of tokens to write.", rich_help_panel=QUESTION_PANEL)
     ] = 8,
     pair: command_options.PairText = None,
     text: command_options.Texts = None,
@@ -156,7 +156,7 @@ def continue_(
     dtype: command_options.DtypeOption = None,
     batch_size: command_options.BatchSize = None,
 ) -> None:
-    """Let a model write, and show which words before it each token rests on."""
+    """Let a model write, and show which earlier words each token depends on."""
     from whyformer.api.explain_continuation import continuation
     from whyformer.cli.output import FILE_SUFFIXES, check_out_file, writing
     from whyformer.results.result_documents import continuation_document
@@ -169,7 +169,7 @@ def continue_(
     loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
     if not loaded_model.task.writes:
         raise WhyformerError(
-            f"{loaded_model.name} writes nothing: use `whyformer explain`, or choose another with --model."
+            f"{loaded_model.name} does not write text: use `whyformer explain`, or choose another with --model."
         )
     settings: dict[str, Any] = {**call.arguments, "tokens": tokens, "truncate": truncate}
     if batch_size is not None:

@@ -17,9 +17,9 @@ from whyformer.inputs.table_files import TABLE_SUFFIXES, decoded_text, label_in_
 if TYPE_CHECKING:
     from whyformer.models.loading import LoadedModel
 
-MOST_FOLDER_FILES = 256  # of a folder: the pictures and their explanations are in memory together
-MOST_TABLE_ROWS = 10_000  # of a table, or lines of a text, for the same reason; a text takes less than a picture
-FEWEST_LINES = 3  # of a file that may hold a text in each line
+MOST_FOLDER_FILES = 256  # of a folder: all pictures and their explanations are in memory
+MOST_TABLE_ROWS = 10_000  # of a table, or lines of a text, likewise; a text takes less memory than a picture
+FEWEST_LINES = 3  # of a file that may have a text in each line
 
 
 def open_inputs(
@@ -31,43 +31,43 @@ def open_inputs(
     most: int = MOST_TABLE_ROWS,
     quiet: bool,
 ) -> list[Input]:
-    """The inputs with each folder as the files in it that the model can take, each table as its rows.
+    """Expand each folder to the files in it that the model can take, and each table to its rows.
 
-    A text file stays one text, unless its lines are asked for.
+    A text file is one text, unless its lines are requested.
     """
     files = [file for source in inputs for file in (_files(source, model, quiet=quiet) or [source])]
     if column is not None and not any(map(is_table, files)):
-        raise WhyformerError(f"--column {column!r} is that of a table, and no input is one: leave it out.")
+        raise WhyformerError(f"--column {column!r} applies to a table, and no input is one: leave it out.")
     parts: list[Input] = []
     for file in files:
         own, summary = _parts(file, model, column, lines=lines)
         if len(own) > most:
             raise WhyformerError(
-                f"{file.title!r} has {len(own):,} texts, more than the {most:,} that are taken at once: split it first."
+                f"{file.title!r} has {len(own):,} texts, more than the limit of {most:,}: split it first."
             )
         announce(safe(summary), quiet=quiet or not summary, err=True)
         parts += own
     if len(parts) == 1 and not lines and _may_be_a_list(parts[0], model):
-        hint = f"{parts[0].title} is read as one text; with --lines each line of it is one."
+        hint = f"{parts[0].title} is read as one text; use --lines for one text per line."
         announce(hint, quiet=quiet, err=True)
     return parts
 
 
 def _may_be_a_list(source: Input, model: LoadedModel) -> bool:
-    """Whether a text file may hold a text in each line: several lines, and none of them blank."""
+    """Whether a text file may have a text in each line: several lines, none of them blank."""
     if source.content is not None or source.text is not None or not os.path.isfile(source.argument):
         return False
     if model.task.sees is not None or model.task.hears:
         return False
     try:
         lines = decoded_text(Path(source.argument)).strip().splitlines()
-    except WhyformerError:  # not a text: whoever reads it says what it is
+    except WhyformerError:  # not a text, which its reader reports
         return False
     return len(lines) >= FEWEST_LINES and all(line.strip() for line in lines)
 
 
 def has_several(inputs: Sequence[Input]) -> bool:
-    """Whether one of the inputs is a folder or a table, which holds any number of examples."""
+    """Whether one of the inputs is a folder or a table, with any number of examples."""
     return any(os.path.isdir(source.argument) or is_table(source) for source in inputs)
 
 
@@ -77,14 +77,16 @@ def is_table(source: Input) -> bool:
 
 
 def _parts(file: Input, model: LoadedModel, column: str | None, *, lines: bool) -> tuple[list[Input], str]:
-    """The rows of a table or the lines of a text with a sentence about them, or the input itself without one."""
+    """The rows of a table or the lines of a text with a summary, or the input itself without one."""
     if not lines and not is_table(file):
         return [file], ""
     if model.task.sees is not None or model.task.hears:
         what = "lines of text" if lines else "a table of texts"
-        raise WhyformerError(f"{file.title!r} has {what}, and {model.name} reads no texts alone: choose a text model.")
+        raise WhyformerError(
+            f"{file.title!r} has {what}, but {model.name} does not read texts only: choose a text model."
+        )
     if lines and is_table(file):
-        raise WhyformerError(f"{file.title!r} is a table, whose rows are explained anyway: leave --lines out.")
+        raise WhyformerError(f"{file.title!r} is a table, and its rows are explained separately: leave --lines out.")
     parts, summary = _lines(file) if lines else _rows(file, column)
     if not parts:
         raise WhyformerError(f"{file.title!r} has no texts: there is nothing to explain.")
@@ -92,7 +94,7 @@ def _parts(file: Input, model: LoadedModel, column: str | None, *, lines: bool) 
 
 
 def _rows(file: Input, column: str | None) -> tuple[list[Input], str]:
-    """The rows of a table that have a text, each with its label where there is one, and what was read."""
+    """The rows of a table that have a text, with their labels if any, and a summary."""
     table = read_table(Path(file.argument))
     text, label = table.text_column(column), table.label_column
     parts = [
@@ -108,15 +110,13 @@ def _rows(file: Input, column: str | None) -> tuple[list[Input], str]:
 
 
 def _lines(source: Input) -> tuple[list[Input], str]:
-    """The lines of a text that are not blank, and how many they are."""
+    """The lines of a text that are not blank, and a summary."""
     if source.content is not None:
         text = decoded_input(source, source.content)
     elif os.path.isfile(source.argument):
         text = decoded_text(Path(source.argument))
     else:
-        raise WhyformerError(
-            f"--lines reads a text file line by line, and {source.title!r} is not a file: leave it out."
-        )
+        raise WhyformerError(f"--lines needs a text file, and {source.title!r} is not a file: leave it out.")
     name = "standard input" if source.content is not None else source.argument
     numbered = enumerate(re.split("\r\n|\r|\n", text), start=1)
     parts = [Input(f"{name} line {number}", text=line.strip()) for number, line in numbered if line.strip()]
@@ -124,7 +124,7 @@ def _lines(source: Input) -> tuple[list[Input], str]:
 
 
 def _files(source: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
-    """The files of a folder that this model can take; none if it is not a folder, or can only be meant as a text."""
+    """The files of a folder that this model can take; empty if it is not a folder, or clearly a text."""
     folder = source.argument
     if source.content is not None or not os.path.isdir(folder):
         return []
@@ -143,8 +143,8 @@ def _files(source: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
         )
     if len(files) > MOST_FOLDER_FILES:
         raise WhyformerError(
-            f"The folder {folder!r} has {len(files)} {kind}, more than the {MOST_FOLDER_FILES} explained at once: "
-            f"name some of them, such as {os.path.join(folder, files[0][:1] + '*')}."
+            f"The folder {folder!r} has {len(files)} {kind}, more than the limit of {MOST_FOLDER_FILES}: name some of "
+            f"them, such as {os.path.join(folder, files[0][:1] + '*')}."
         )
     others = len(names) - len(files)
     note = f", {others} other file{'s' * (others > 1)} left out" if others else ""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MOST_PIPED_BYTES = 1 << 28
 STANDARD_INPUT = ("-", "/dev/stdin")
-# What the second text is, of models that read two.
+# The second text of models that read two.
 _PAIRS = {
     "span": "the passage that has the answer",
     "next sentence": "the text that may follow",
@@ -33,9 +33,9 @@ _PAIRS = {
 
 @dataclass(frozen=True)
 class Input:
-    """Something to explain: what was typed, and the bytes where it is a pipe, which can be read only once.
+    """An input to explain: the argument, and the bytes of a pipe, which can be read only once.
 
-    A row of a table or a line of a file has its text, its label where there is one, and its place as the argument.
+    A row of a table or a line of a file has its text, its label if any, and its place as the argument.
     """
 
     argument: str
@@ -45,7 +45,7 @@ class Input:
 
     @property
     def title(self) -> str:
-        """The input in a line: a file's path, a row and its label, or how the text begins."""
+        """The input in one line: a file's path, a row and its label, or the start of a text."""
         if self.text is not None:
             return safe(self.argument if self.label is None else f"{self.argument}, labelled {self.label}")
         if self.content is not None:
@@ -65,7 +65,7 @@ class Input:
 
 
 def read_inputs(arguments: Sequence[str]) -> list[Input]:
-    """The inputs as typed, with what the pipes among them hold."""
+    """The inputs of the arguments, with the content of pipes."""
     piped = [argument for argument in arguments if argument in STANDARD_INPUT]
     if len(piped) > 1:
         raise WhyformerError("Standard input can be read once: give - once.")
@@ -75,7 +75,7 @@ def read_inputs(arguments: Sequence[str]) -> list[Input]:
 def example_of(
     source: Input, pair: str | None, texts: Sequence[str], model: LoadedModel, template: str | None = None
 ) -> Any:
-    """The input with the text that goes with it, where the model takes one."""
+    """The example of an input, with its text if the model takes one."""
     if template is not None and not (texts and _takes_candidates(model)):
         raise WhyformerError("--template is for candidate labels: give them by --text to a model of inference.")
     if model.task.sees is None and (model.task.answer == "choice" or (texts and _takes_candidates(model))):
@@ -83,11 +83,15 @@ def example_of(
     has_two_senses = model.task.sees_regions or (model.task.sees_pictures and model.tokenizer is not None)
     if has_two_senses and not texts:
         missing, example = _text_beside(model)
-        raise WhyformerError(f"{model.name} sees and reads: add {missing} by --text, such as --text {example!r}.")
+        raise WhyformerError(
+            f"{model.name} reads pictures with text: add {missing} by --text, such as --text {example!r}."
+        )
     if texts and not has_two_senses:
-        raise WhyformerError(f"--text goes with a picture, and {model.name} takes no such pair: leave it out.")
+        raise WhyformerError(
+            f"--text needs a model that reads pictures with text, and {model.name} does not: leave it out."
+        )
     if pair is not None and (model.task.sees is not None or model.task.hears):
-        what = "hears sounds" if model.task.hears else "reads pictures"
+        what = "reads sounds" if model.task.hears else "reads pictures"
         raise WhyformerError(
             f"--pair is a second text, and {model.name} {what}: choose a text model, such as --model mini-bert."
         )
@@ -114,7 +118,7 @@ def _text_beside(model: LoadedModel) -> tuple[str, str]:
     is_asked = model.task.sees_regions or model.task.writes
     if is_asked or type(model.model).__name__.endswith("ForQuestionAnswering"):
         return "its question", "what colour is it?"
-    return "what it is to find" if model.task.detects else "the text it is compared with", "a photo of a cat"
+    return "the object to find" if model.task.detects else "the text to compare it with", "a photo of a cat"
 
 
 def _takes_candidates(model: LoadedModel) -> bool:
@@ -136,7 +140,7 @@ def _with_candidates(source: Input, texts: Sequence[str], model: LoadedModel, te
 
 
 def typed_text(argument: str, name: str) -> str:
-    """A text as it was typed, or that of a file or a pipe without the line break that ends it."""
+    """A text argument, or the content of a file or pipe without its final line break."""
     (source,) = read_inputs([argument])
     if source.content is not None:
         return decoded_input(source, source.content).removesuffix("\n")
@@ -145,7 +149,7 @@ def typed_text(argument: str, name: str) -> str:
 
         return str(text_of(Path(argument))).removesuffix("\n")
     if not argument.strip():
-        raise WhyformerError(f"{name} is empty: give a text, or a file that has one.")
+        raise WhyformerError(f"{name} is empty: give a text, or a file with one.")
     return argument
 
 
@@ -164,14 +168,14 @@ def _piped(argument: str) -> bytes | None:
 def _is_pipe(argument: str) -> bool:
     try:
         return stat.S_ISFIFO(os.stat(argument).st_mode)
-    except (OSError, ValueError):  # no such file, or a text that can be no file's name
+    except (OSError, ValueError):  # no such file, or a text that cannot be a file name
         return False
 
 
 def _bounded(pipe: BinaryIO, name: str) -> bytes:
     content = pipe.read(MOST_PIPED_BYTES + 1)
     if len(content) > MOST_PIPED_BYTES:
-        raise WhyformerError(f"{name} has more than {MOST_PIPED_BYTES >> 20} MiB: save it to a file and name that.")
+        raise WhyformerError(f"{name} has more than {MOST_PIPED_BYTES >> 20} MiB: save it to a file and give that.")
     if not content:
         raise WhyformerError(f"{name} is empty: there is nothing to explain.")
     return content
@@ -184,20 +188,20 @@ def _regions(source: Input, model: LoadedModel) -> Any:
         return Regions.read(BytesIO(source.content), source.title)
     if not source.argument.lower().endswith(".npz"):
         raise WhyformerError(
-            f"{source.argument!r} is not an .npz file: {model.name} sees regions of a picture, with a box and features "
-            "each, not the picture. docs/guides/models.md shows how to save them."
+            f"{source.argument!r} is not an .npz file: {model.name} reads regions of a picture, each with a box and "
+            "features, not the picture. docs/guides/models.md shows how to save them."
         )
     return Path(source.argument)
 
 
 def _sound(source: Input, model: LoadedModel) -> Path:
     if source.content is not None or not (os.path.isfile(source.argument) or _looks_like_a_path(source.argument)):
-        raise WhyformerError(f"{model.name} hears sounds: name a file of one, not {source.title!r}.")
+        raise WhyformerError(f"{model.name} reads sounds: give a sound file, not {source.title!r}.")
     return Path(source.argument)
 
 
 def _picture_or_text(source: Input, model: LoadedModel) -> Any:
-    """A file where there is one; anything else is the text itself, unless it can only be meant as a file."""
+    """A file if it exists; otherwise the argument is the text, unless it looks like a path."""
     if source.text is not None:
         return source.text
     if source.content is not None:
@@ -207,11 +211,11 @@ def _picture_or_text(source: Input, model: LoadedModel) -> Any:
     if os.path.isfile(argument):
         if suffix in IMAGE_SUFFIXES and not model.task.sees_pictures:
             raise WhyformerError(
-                f"{argument!r} is a picture, and {model.name} reads texts: choose another with --model."
+                f"{argument!r} is a picture, but {model.name} reads texts: choose another with --model."
             )
         return Path(argument)
     if _looks_like_a_path(argument) or (model.task.sees_pictures and os.path.isdir(argument)):
-        return Path(argument)  # refused with the reason when it is read
+        return Path(argument)  # raises with the reason when it is read
     if model.task.sees_pictures:
         raise WhyformerError(
             f"No file {argument!r}, and {model.name} reads pictures: for a text choose a text model, such as "
@@ -221,20 +225,20 @@ def _picture_or_text(source: Input, model: LoadedModel) -> Any:
 
 
 def _piped_example(source: Input, content: bytes, model: LoadedModel) -> Any:
-    """A picture or a text, told by its first bytes."""
+    """A picture or a text, recognised by its first bytes."""
     from whyformer.inputs.read import is_image, read_image
 
     if model.task.sees_pictures:
         return read_image(BytesIO(content), source.title)
     if is_image(content):
         raise WhyformerError(
-            f"{source.title.capitalize()} is a picture, and {model.name} reads texts: choose another with --model."
+            f"{source.title.capitalize()} is a picture, but {model.name} reads texts: choose another with --model."
         )
     return decoded_input(source, content)
 
 
 def _looks_like_a_path(argument: str) -> bool:
-    """Whether a text can only be meant as a file, there or not."""
+    """Whether a text is clearly a path, existing or not."""
     has_suffix = os.path.splitext(argument)[1].lower() in IMAGE_SUFFIXES | SOUND_SUFFIXES | TABLE_SUFFIXES | {".txt"}
     return has_suffix or bool(re.search(r"[/\\]", argument) and not re.search(r"\s", argument))
 
@@ -249,5 +253,5 @@ def decoded_input(source: Input, content: bytes) -> str:
 
 
 def numbered_stems(inputs: Sequence[Input]) -> Iterator[str]:
-    """A name for a file about each input."""
+    """A file name for each input."""
     return (source.stem(number) for number, source in enumerate(inputs, start=1))

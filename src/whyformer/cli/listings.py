@@ -1,4 +1,4 @@
-"""`whyformer methods`, `models` and `doctor`: what there is, and whether it works with a model."""
+"""`whyformer methods`, `models` and `doctor`: list methods and models, and check a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def methods(plugin: command_options.Plugins = None, as_json: command_options.AsJson = False) -> None:
-    """List the methods: what each reads of a model, what it explains, and its options."""
+    """List the methods: what each reads and explains, and its options."""
     documents = method_documents(plugin or [])
     if as_json:
         typer.echo(json.dumps(documents, indent=1, default=repr))
@@ -37,13 +37,13 @@ def methods(plugin: command_options.Plugins = None, as_json: command_options.AsJ
             "options": values or "none",
         }
         _print_entry(document["name"], "", facts)
-    typer.echo("Those that take gradients have noise and noise_samples as well (SmoothGrad).")
-    typer.echo("Without --method: evidence, chosen by a rule fixed before measuring.")
-    typer.echo("Without --method on words about pictures: generic_attention by libra.")
+    typer.echo("Methods that read gradients also have noise and noise_samples (SmoothGrad).")
+    typer.echo("The default is evidence, chosen by a rule fixed before measuring.")
+    typer.echo("For words about pictures it is generic_attention by libra.")
 
 
 def models(as_json: command_options.AsJson = False) -> None:
-    """List the models that come with the package."""
+    """List the bundled models."""
     from whyformer.models.zoo import bundled, bundled_folder, model_card
 
     cards = [model_card(bundled_folder(name)) for name in bundled()]
@@ -57,7 +57,7 @@ def models(as_json: command_options.AsJson = False) -> None:
         facts = {"": card["about"], "labels": ", ".join(card["labels"])}
         shown = {fact: value for fact, value in facts.items() if value}
         _print_entry(card["name"], f"{card['task']} · {card['class']}, {card['megabytes']:.1f} MB", shown)
-    typer.echo("`whyformer models --json` has what each was trained on, what was measured, and its licence.")
+    typer.echo("`whyformer models --json` also lists training data, measurements and licences.")
 
 
 def doctor_command(
@@ -67,18 +67,18 @@ def doctor_command(
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
     tokens: Annotated[
-        int | None, typer.Option(help="Also say what memory each method takes for a text of so many tokens.")
+        int | None, typer.Option(help="Also estimate the memory of each method for a text of this many tokens.")
     ] = None,
     plan: Annotated[
         str | None,
         typer.Option(
-            metavar="EXAMPLE", help="Instead: what is planned for this input and seen of the model, block by block."
+            metavar="EXAMPLE", help="Instead print the plan for this input and the recorded blocks of the model."
         ),
     ] = None,
     text: command_options.Texts = None,
     method: command_options.MethodName = None,
 ) -> None:
-    """Check a model before its explanations are trusted; exit code 1 if something is wrong."""
+    """Check a model before trusting its explanations; exit code 1 if something is wrong."""
     from whyformer.api.doctor import checkup
 
     load_plugins(plugin or ())

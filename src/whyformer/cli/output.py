@@ -1,4 +1,4 @@
-"""Where the command line writes explanations: checked before any work is done for it."""
+"""The files that the command line writes, checked before any work."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FILE_SUFFIXES = (".html", ".png", ".json", ".npz")
 
 @dataclass(frozen=True)
 class Destination:
-    """Where explanations go: one file, or a folder with a file for each in some format; audit files may be signed."""
+    """A destination of explanations: one file, or a folder with a file for each; audit files may be signed."""
 
     path: Path
     suffix: str | None = None
     key: Path | None = None
 
     def write(self, explanations: Sequence[Explanation], names: Sequence[str], *, units: TextUnits) -> None:
-        """Write them all, each under its name where they go to a folder; in texts words are coloured, or tokens."""
+        """Write all explanations, each by its name in a folder; texts are coloured by word or token."""
         with writing(self.path):
             if self.suffix is not None:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -46,14 +46,14 @@ class Destination:
 
 
 def destination_of(out: Path | None, format: str | None, count: int, key: Path | None = None) -> Destination | None:
-    """The place, and the key that audit files are signed with, checked before any work is done for it."""
+    """The destination with the key for audit files, checked before any work."""
     if key is not None:
         private_key(key)
         if format != "audit.json" and not (out is not None and out.name.lower().endswith(".audit.json")):
             raise WhyformerError(f"--sign {str(key)!r} signs audit files: add --out NAME.audit.json.")
     if out is None:
         if format is not None:
-            raise WhyformerError(f"--format {format} is that of the files in a folder: name the folder with --out.")
+            raise WhyformerError(f"--format {format} applies to the files in a folder: name the folder with --out.")
         return None
     is_several = count > 1
     if (out.is_dir() and (is_several or not out.suffix)) or (is_several and not out.suffix):
@@ -67,16 +67,16 @@ def destination_of(out: Path | None, format: str | None, count: int, key: Path |
         )
     if format is not None:
         raise WhyformerError(
-            f"--out {str(out)!r} is one file, and --format {format} that of the files in a folder: leave one out."
+            f"--out {str(out)!r} is one file, but --format {format} applies to files in a folder: leave one out."
         )
     check_out_file(out, (*FILE_SUFFIXES, ".audit.json"))
     return Destination(out, key=key)
 
 
 def check_out_file(out: Path, suffixes: Sequence[str]) -> None:
-    """Refuse a file that could not be written, or has no known format."""
+    """Raise if a file could not be written, or has an unknown format."""
     if out.suffix.lower() not in suffixes:
-        lack = f"no format for {out.suffix!r}" if out.suffix else "its ending is to say the format"
+        lack = f"no format for {out.suffix!r}" if out.suffix else "its suffix must name the format"
         raise WhyformerError(f"--out {str(out)!r}: {lack}. Known: {', '.join(suffixes)}.")
     if out.is_dir():
         raise WhyformerError(f"--out {str(out)!r} is a folder: name a file in it.")
@@ -89,7 +89,7 @@ def check_out_file(out: Path, suffixes: Sequence[str]) -> None:
 
 
 def check_out_folder(out: Path, way_out: str = "name a folder.") -> None:
-    """Refuse a folder that is a file."""
+    """Raise if a folder is a file."""
     if out.exists() and not out.is_dir():
         raise WhyformerError(f"--out {str(out)!r} is a file: {way_out}")
 
@@ -104,7 +104,7 @@ def writing(out: Path) -> Iterator[None]:
 
 
 def _distinct(names: Iterable[str]) -> Iterator[str]:
-    """The names, those that came before with a number."""
+    """Number repeated names."""
     seen: set[str] = set()
     for name in names:
         number, free = 1, name

@@ -1,4 +1,4 @@
-"""The program `whyformer`: its commands, and how it ends when something is wrong."""
+"""The program `whyformer`: its commands and its error handling."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ UNUSABLE = 2
 
 
 class OneLineErrors(TyperGroup):
-    """Commands whose errors are one line on stderr and an exit code."""
+    """Commands that report errors as one line on stderr and an exit code."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
             code = super().main(*args, **extra | {"standalone_mode": False})
             sys.stdout.flush()
         except BrokenPipeError:
-            # The reader has gone; Python's own flush at exit must not complain about it either.
+            # The reader has closed the pipe: keep Python's flush at exit from failing too.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         except (WhyformerError, OSError) as error:
@@ -53,9 +53,9 @@ app = typer.Typer(cls=OneLineErrors, add_completion=False, pretty_exceptions_ena
 
 
 def run() -> None:
-    """Run the command that the process was started with."""
+    """Run the command of this process."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that has no block characters shows question marks
+        sys.stdout.reconfigure(errors="replace")  # terminals without block characters show question marks
     app(prog_name="whyformer")
 
 
@@ -71,7 +71,7 @@ def _print_version(is_wanted: bool) -> None:
         "whyformer explain photo.jpg --target cat --out cat.html",
         'whyformer explain "A wonderful film." --model mini-bert',
         "whyformer compare photo.jpg --out comparison.html",
-        "`whyformer COMMAND --help` says more of each.",
+        "See `whyformer COMMAND --help` for each.",
     ),
 )
 def whyformer(
@@ -80,7 +80,7 @@ def whyformer(
         bool, typer.Option("--version", metavar=FLAG, help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Tells why a Transformer answered as it did."""
+    """Explain why a Transformer answered as it did."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

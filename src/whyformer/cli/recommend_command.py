@@ -1,4 +1,4 @@
-"""`whyformer recommend`: which method on this model and this data."""
+"""`whyformer recommend`: recommend a method for a model and data."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from whyformer.files import parse_json
 
 DATA = (
     "A folder with a folder of pictures for each class, or a table of texts (.csv, .tsv, .jsonl, .json, .parquet; "
-    "the column text or the like, and label); with --reader what that reads."
+    "with columns text or similar, and label); with --reader the data of that reader."
 )
 
 
 def recommend_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A bundled model, a folder, or a Hugging Face id.")],
     data: Annotated[Path | None, typer.Option(help=DATA)] = None,
-    minutes: Annotated[float, typer.Option(help="How long it may take.")] = 5.0,
-    reader: Annotated[str | None, typer.Option(help="Read --data by this reader, as eraser or scenes.")] = None,
+    minutes: Annotated[float, typer.Option(help="The time limit.")] = 5.0,
+    reader: Annotated[str | None, typer.Option(help="Read --data by this reader, such as eraser or scenes.")] = None,
     reader_option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the reader; can be repeated.")
     ] = None,
@@ -34,15 +34,14 @@ def recommend_command(
         list[str] | None,
         typer.Option(
             metavar="DATA=MODEL",
-            help="What the model calls a label of the data, or the text that a picture of it is compared with; can be "
-            "repeated.",
+            help="The model's name for a label of the data, or the text to compare its pictures with; can be repeated.",
         ),
     ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
             metavar="'NAME OPTION=VALUE …'",
-            help="A method that competes, with its options; can be repeated. If not given, eleven of every kind.",
+            help="A competing method, with its options; can be repeated. By default eleven of every kind.",
             rich_help_panel=METHOD,
         ),
     ] = None,
@@ -51,7 +50,7 @@ def recommend_command(
     as_json: command_options.AsJson = False,
     quiet: command_options.Quiet = False,
 ) -> None:
-    """Say which method explains this model best on this data, how surely, and where it fails."""
+    """Recommend the method that explains this model best on this data, with its significance and failures."""
     from whyformer.benchmark.advice.recommend import recommend as give_advice
     from whyformer.cli.output import check_out_file, writing
 
@@ -78,7 +77,7 @@ def recommend_command(
 
 
 def data_source(data: Path | None, reader: str | None, texts: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """The reader of the data with its options: the one that is named, or the one that fits a folder or a file."""
+    """The named reader of the data with its options, or the one that fits a folder or file."""
     from whyformer.benchmark.keyword_checks import path_arguments
     from whyformer.data.readers import reader_named
 
@@ -86,14 +85,14 @@ def data_source(data: Path | None, reader: str | None, texts: Sequence[str]) -> 
     if reader is None:
         if data is None:
             raise WhyformerError(
-                "No data: --data names a folder of pictures or a table of texts; --reader may make some."
+                "No data: give --data, a folder of pictures or a table of texts, or a --reader that generates data."
             )
         reader = "image_folder" if data.is_dir() else "table"
     if data is not None:
         paths = path_arguments(reader_named(reader))
         place = next((name for name in ("folder", "path", *sorted(paths)) if name in paths), None)
         if place is None:
-            raise WhyformerError(f"{reader} reads no file: leave --data out.")
+            raise WhyformerError(f"{reader} does not read files: leave --data out.")
         settings.setdefault(place, str(data))
     return reader, {name: _value(text) for name, text in settings.items()}
 
@@ -112,7 +111,7 @@ def _method(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _value(text: str) -> Any:
-    """A number, true or false as such; anything else as the text it is."""
+    """Parse a number, true or false; anything else is a text."""
     with suppress(ValueError):
         value = parse_json(text)
         if isinstance(value, (bool, int, float)):

@@ -1,4 +1,4 @@
-"""Many responses explained one by one: what is finished stays finished, and a bad line or row stops no other."""
+"""Explain many responses one by one: finished lines are kept, and a bad line does not stop the others."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from whyformer.files import parse_json
 from whyformer.inputs.table_files import TABLE_SUFFIXES, TableFile, read_table
 from whyformer.results.response import Response
 
-BATCH_INDEX = "index.jsonl"  # in the folder of the results: which file belongs to which line
+BATCH_INDEX = "index.jsonl"  # in the folder of the results: the file of each line
 BATCH_FIELDS = ("prompt", "messages", "sound", "images", "response", "context", "contrast", "id")
-SECONDS_BETWEEN = 10  # lines about progress where there is no terminal
+SECONDS_BETWEEN = 10  # lines of progress without a terminal
 
 
 @dataclass(frozen=True)
 class BatchLine:
-    """A line of the file, or a row of a table as JSON: its number from 1, and what it says."""
+    """A line of the file, or a row of a table as JSON: its number from 1, and its content."""
 
     number: int
     text: str
 
     def case(self) -> dict[str, Any]:
-        """The prompt and what belongs to it, checked."""
+        """The validated prompt with its other fields."""
         try:
             case = parse_json(self.text)
         except json.JSONDecodeError as error:
@@ -56,23 +56,23 @@ class BatchLine:
 
 @dataclass(frozen=True)
 class Results:
-    """The folder of the results, their format, and all that they depend on beside their lines."""
+    """The folder and format of the results, and everything they depend on besides their lines."""
 
     out: Path
     suffix: str
     settings: Mapping[str, Any]
 
     def file_of(self, line: BatchLine) -> Path:
-        """Where the result of a line goes."""
+        """The result file of a line."""
         return self.out / f"{line.number:06}{self.suffix}"
 
     def digest(self, line: BatchLine) -> str:
-        """Short text that identifies the inputs of a line's result."""
+        """A short digest that identifies the inputs of a line's result."""
         content = json.dumps([line.text, self.settings], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def missing(self, lines: Sequence[BatchLine]) -> list[BatchLine]:
-        """The lines without a result that was made of the same line by the same settings."""
+        """The lines without a result for the same line and settings."""
         records = _read_index(self.out / BATCH_INDEX)
         return [
             line
@@ -81,19 +81,19 @@ class Results:
         ]
 
     def write(self, line: BatchLine, case: Mapping[str, Any], response: Response) -> dict[str, Any]:
-        """Save the result, note in the index that the line is finished, and give back that record."""
+        """Save the result, add the finished line to the index, and return its record."""
         self.out.mkdir(parents=True, exist_ok=True)
         response.save(self.file_of(line))
         record = {"line": line.number, "file": self.file_of(line).name, "digest": self.digest(line)}
         record |= {"id": case["id"]} if "id" in case else {}
-        # After the file, which is written whole; what a kill left of a record is ended by a line break.
+        # After the file, which is written atomically; a record cut off by a kill is ended by a line break.
         with (self.out / BATCH_INDEX).open("a", encoding="utf-8") as index:
             index.write("\n" * _is_cut_off(self.out / BATCH_INDEX) + json.dumps(record) + "\n")
         return record
 
 
 def read_lines(path: Path) -> list[BatchLine]:
-    """The lines of a JSONL file that are not blank, or the rows of a table with a column for each field."""
+    """The non-blank lines of a JSONL file, or the rows of a table with a column per field."""
     if path.suffix.lower() in TABLE_SUFFIXES - {".jsonl"} and path.is_file():
         lines = _table_lines(read_table(path))
     else:
@@ -110,7 +110,7 @@ def read_lines(path: Path) -> list[BatchLine]:
 
 
 def _table_lines(table: TableFile) -> list[BatchLine]:
-    """The rows of a table as lines of JSON; a field that is empty is as if it were not there."""
+    """The rows of a table as lines of JSON, without empty fields."""
     unknown = next((name for name in table.columns if name not in BATCH_FIELDS), None)
     if unknown is not None:
         raise WhyformerError(
@@ -118,7 +118,7 @@ def _table_lines(table: TableFile) -> list[BatchLine]:
         )
     rows = [{name: value for name, value in row.items() if value not in (None, "")} for row in table.rows]
     for row in rows:
-        # A field of a table holds one document or picture; JSONL has lists of them.
+        # A field of a table has one document or picture; JSONL has lists of them.
         row |= {name: [row[name]] for name in ("context", "images") if isinstance(row.get(name), str)}
     return [
         BatchLine(number, json.dumps(row, ensure_ascii=False, default=str)) for number, row in enumerate(rows, start=1)
@@ -133,7 +133,7 @@ def explain_lines(
     *,
     quiet: bool,
 ) -> Iterator[dict[str, Any]]:
-    """Explain each line and write its result: a record of each, with its error where it could not be explained."""
+    """Explain each line and write its result; yield a record of each, with its error if it failed."""
     with _progress(len(lines), total, quiet=quiet) as advance:
         for line in lines:
             try:
@@ -142,7 +142,7 @@ def explain_lines(
             except (
                 WhyformerError,
                 RuntimeError,
-            ) as error:  # torch's own, such as memory that one line needs too much of
+            ) as error:  # torch's own, such as out of memory for one line
                 yield {"line": line.number, "error": " ".join(str(error).split())}
             else:
                 yield results.write(line, case, response)
@@ -150,7 +150,7 @@ def explain_lines(
 
 
 def _is_cut_off(path: Path) -> bool:
-    """Whether the last line of a file lacks its end."""
+    """Whether the last line of a file is incomplete."""
     with path.open("rb") as file:
         file.seek(0, 2)
         if file.tell() == 0:
@@ -160,7 +160,7 @@ def _is_cut_off(path: Path) -> bool:
 
 
 def _read_index(path: Path) -> dict[int, dict[str, Any]]:
-    """The last record of each line; one that was cut off by a kill is as if it were not there."""
+    """The last record of each line, ignoring one cut off by a kill."""
     records = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
@@ -173,7 +173,7 @@ def _read_index(path: Path) -> dict[int, dict[str, Any]]:
 
 @contextmanager
 def _progress(count: int, total: int, *, quiet: bool) -> Iterator[Callable[[], None]]:
-    """A bar with the time left on a terminal, elsewhere a line about it now and then."""
+    """Show a progress bar with the time left on a terminal, otherwise occasional lines."""
     terminal, before = Console(stderr=True), total - count
     if terminal.is_terminal and not quiet:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -1,4 +1,4 @@
-"""`whyformer response`: which parts of a prompt made a model respond as it did."""
+"""`whyformer response`: explain a response by parts of its prompt."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from whyformer.plugins import load_plugins
 if TYPE_CHECKING:
     from whyformer.results.response import Response
 
-UNFINISHED = 1  # the exit code where lines of a batch could not be explained
+UNFINISHED = 1  # the exit code if lines of a batch could not be explained
 
 ResponseText = Annotated[
     str | None,
     typer.Option(
         metavar="FILE|TEXT",
-        help="The response, character for character as it follows the prompt. If not given, the model writes it.",
+        help="The response, exactly as it follows the prompt; by default the model writes it.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
@@ -37,7 +37,7 @@ Documents = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FILE|TEXT",
-        help="A document that the prompt asks about, a file by its name; can be repeated.",
+        help="A document that the prompt asks about, or its file; can be repeated.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
@@ -61,53 +61,51 @@ SoundFile = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="Instead of a prompt: a sound, for a model that writes what it hears.",
+        help="Instead of a prompt: a sound, for a model that transcribes.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
 ContrastOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="FILE|TEXT", help="Another response: why the one rather than this.", rich_help_panel=QUESTION_PANEL
-    ),
+    typer.Option(metavar="FILE|TEXT", help="Another response to contrast with.", rich_help_panel=QUESTION_PANEL),
 ]
 UnitsOption = Annotated[
     str | None,
     typer.Option(
-        help="What of the response is explained: response, sentence, word, token, or a quotation of it. If not given, "
-        "sentences where there are several.",
+        help="The spans of the response: response, sentence, word, token, or a quotation. By default sentences if "
+        "there are several.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
 SourceKindName = Annotated[
     Literal["token", "word", "sentence", "paragraph", "message", "document"] | None,
     typer.Option(
-        help="What of the prompt it is explained by. If not given, sentences where there are several, else words.",
+        help="The sources in the prompt; by default sentences if there are several, otherwise words.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
 AggregateName = Annotated[
     Literal["positive", "sum", "mean", "max"],
     typer.Option(
-        help="What a source has of its tokens' scores: those above 0 added up, all with their sign, their mean, or the "
-        "one furthest from 0.",
+        help="How the scores of a source's tokens are combined: the sum of those above 0, the sum, the mean, or the "
+        "one with the largest magnitude.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
 SinkName = Annotated[
     Literal["leave_out", "keep"],
     typer.Option(
-        help="Whether the first token, where attention rests for want of better, counts; its share is reported.",
+        help="Whether the first token, an attention sink, counts; its share is reported.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
 TokenCount = Annotated[
-    int, typer.Option(help="How many tokens the model writes at most.", rich_help_panel=QUESTION_PANEL)
+    int, typer.Option(help="The maximum number of tokens that the model writes.", rich_help_panel=QUESTION_PANEL)
 ]
 Seed = Annotated[
     int | None,
     typer.Option(
-        help="Draw the tokens it writes with this seed; if not given, the likeliest.", rich_help_panel=QUESTION_PANEL
+        help="Sample the response with this seed; by default the most likely tokens.", rich_help_panel=QUESTION_PANEL
     ),
 ]
 BatchFile = Annotated[
@@ -116,14 +114,14 @@ BatchFile = Annotated[
         metavar="FILE.jsonl",
         help='Many instead of one: a line each, {"prompt", "messages" or "sound", "images", "response", "context", '
         '"contrast", "id"}, or a table with such columns (.csv, .tsv, .parquet). '
-        "--out is the folder of the results; stopped at any moment, it goes on where it was.",
+        "--out is the folder of the results; a stopped batch can be continued.",
         rich_help_panel=OUTPUT,
     ),
 ]
 ResponseMethodName = Annotated[
     str | None,
     typer.Option(
-        help="One of `whyformer methods`; if not given generic_attention, the best we measured on responses.",
+        help="One of `whyformer methods`; by default generic_attention, the best measured on responses.",
         rich_help_panel=command_options.METHOD,
     ),
 ]
@@ -133,7 +131,7 @@ ResponseOutOption = Annotated[
 ]
 BatchFormatOption = Annotated[
     command_options.Format | None,
-    typer.Option(help="Of the files of a --batch; html if not given.", rich_help_panel=OUTPUT),
+    typer.Option(help="The format of files of a --batch; by default html.", rich_help_panel=OUTPUT),
 ]
 
 
@@ -142,8 +140,8 @@ def response_(
         str | None,
         typer.Argument(
             metavar="PROMPT",
-            help="The prompt, or with --context the question: a text, a text file, or - for standard input. The line "
-            "break that ends a file is not part of it.",
+            help="The prompt, or with --context the question: a text, a text file, or - for standard input. The final "
+            "line break of a file is dropped.",
         ),
     ] = None,
     model: command_options.ModelName = "mini-llm",
@@ -183,7 +181,7 @@ def response_(
         _explain_lines(batch, _folder(typed, out), f".{format or 'html'}", engine, as_json=as_json)
     elif format is not None:
         raise WhyformerError(
-            f"--format {format} is that of the files of a --batch: --out names one file with its suffix."
+            f"--format {format} applies to the files of a --batch: for one file, --out has the suffix."
         )
     else:
         _explain_one(typed, out, engine, as_json=as_json)
@@ -206,7 +204,7 @@ class MethodAndModel:
         return {**self.settings, "model": self.model, "dtype": self.dtype}
 
     def explainer(self) -> Callable[[Mapping[str, Any]], Response]:
-        """The model loaded, as a function from a prompt, and what belongs to it, to the Response."""
+        """Load the model, and return a function that explains a prompt with its other fields."""
         from whyformer.api.explain_response import explain_response
 
         loaded_model = load_model(self.model, device=self.device, dtype=self.dtype, quiet=self.quiet)
@@ -225,10 +223,10 @@ def _explain_one(typed: Mapping[str, Any], out: Path | None, engine: MethodAndMo
     prompt, messages, response, context, images, sound, contrast = typed.values()
     if sum(part is not None for part in (prompt, messages, sound)) != 1:
         raise WhyformerError(
-            "Give a PROMPT (a text or a file), or --messages CHAT.json, or --sound FILE: one of them, or --batch."
+            "Give exactly one of PROMPT (a text or a file), --messages CHAT.json and --sound FILE, or use --batch."
         )
     if images is not None and prompt is None:
-        raise WhyformerError("--image goes with a PROMPT: a message has its pictures in it, and a sound has none.")
+        raise WhyformerError("--image needs a PROMPT: messages contain their pictures, and a sound has none.")
     if out is not None:
         check_out_file(out, FILE_SUFFIXES)
     case = {
@@ -253,12 +251,12 @@ def _explain_one(typed: Mapping[str, Any], out: Path | None, engine: MethodAndMo
 
 
 def _folder(typed: Mapping[str, Any], out: Path | None) -> Path:
-    """The folder of a batch; refused together with what each line of it says itself."""
+    """The folder of a batch; raise if options are given that each line sets itself."""
     from whyformer.cli.output import check_out_folder
 
     name = next((name for name, value in typed.items() if value is not None), None)
     if name is not None:
-        raise WhyformerError(f"{name} goes with one prompt, and each line of --batch has its own: leave it out.")
+        raise WhyformerError(f"{name} applies to one prompt, but each line of --batch has its own: leave it out.")
     if out is None:
         raise WhyformerError("--batch needs a folder for its results: name it with --out.")
     check_out_folder(out)
@@ -287,7 +285,7 @@ def _explain_lines(batch: Path, out: Path, suffix: str, engine: MethodAndModel, 
 
 
 def _prompt(case: Mapping[str, Any]) -> Any:
-    """The prompt of a case, as `explain_response` takes it."""
+    """The prompt of a case for `explain_response`."""
     if case.get("messages") is not None:
         return case["messages"]
     if case.get("sound") is not None:
@@ -296,7 +294,7 @@ def _prompt(case: Mapping[str, Any]) -> Any:
 
 
 def _read_messages(path: Path) -> list[Any]:
-    """The messages of a file: a list of them, or an object that has them."""
+    """Read the messages of a file: a list of them, or an object with them."""
     from whyformer.inputs.read import text_of
 
     try:
@@ -314,6 +312,6 @@ def _read_messages(path: Path) -> list[Any]:
 
 
 def _document(argument: str) -> str | tuple[str, str]:
-    """A document: a file with its name, or a text without one."""
+    """A document: a file with its name, or a plain text."""
     text = typed_text(argument, "--context").strip()
     return (Path(argument).stem, text) if os.path.isfile(argument) else text

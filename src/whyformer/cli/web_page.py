@@ -18,7 +18,7 @@ from whyformer.extras import extra
 LOCALHOST = "127.0.0.1"
 OfferedModelsOption = Annotated[
     list[str] | None,
-    typer.Option(help="A folder or a Hugging Face id, offered beside the bundled models; can be repeated."),
+    typer.Option(help="A folder or a Hugging Face id to offer beside the bundled models; can be repeated."),
 ]
 AnyModel = Annotated[
     bool,
@@ -26,22 +26,24 @@ AnyModel = Annotated[
 ]
 Port = Annotated[int, typer.Option(help="The port to listen on.", min=1, max=65535, rich_help_panel=MACHINE)]
 Host = Annotated[
-    str, typer.Option(help="The address to listen on; 0.0.0.0 lets every machine in.", rich_help_panel=MACHINE)
+    str, typer.Option(help="The address to listen on; 0.0.0.0 accepts every machine.", rich_help_panel=MACHINE)
 ]
 AllowHost = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="Another name that visitors reach the page by, such as that of a proxy; can be repeated.",
+        help="Another host name of the page, such as that of a proxy; can be repeated.",
         rich_help_panel=MACHINE,
     ),
 ]
 Share = Annotated[
     bool,
-    typer.Option("--share", metavar=FLAG, help="Make a public link through Gradio's servers.", rich_help_panel=MACHINE),
+    typer.Option(
+        "--share", metavar=FLAG, help="Create a public link through Gradio's servers.", rich_help_panel=MACHINE
+    ),
 ]
 NoBrowser = Annotated[
-    bool, typer.Option("--no-browser", metavar=FLAG, help="Open no browser.", rich_help_panel=MACHINE)
+    bool, typer.Option("--no-browser", metavar=FLAG, help="Do not open a browser.", rich_help_panel=MACHINE)
 ]
 
 
@@ -54,7 +56,7 @@ def web_page(
     share: Share = False,
     no_browser: NoBrowser = False,
 ) -> None:
-    """Open the web page, on this machine alone: pictures, texts, responses and more, explained by clicks."""
+    """Open the web page, on this machine only: explain pictures, texts, responses and more by clicks."""
     extra("gradio", "app")
     from whyformer.app.models import model_choice
     from whyformer.app.server import launch
@@ -63,7 +65,7 @@ def web_page(
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     is_open = share or host not in (LOCALHOST, "localhost", "::1")
     if is_open:
-        who = "whoever has the link" if share else "whoever reaches this machine"
+        who = "anyone with the link" if share else "anyone who can reach this machine"
         complain(f"warning: {who} can use this page and its models, without a password.")
     if is_open and any_model:
         complain("warning: with --any-model they can also load any model folder of this machine.")
@@ -79,7 +81,7 @@ def web_page(
             blocks=False,
         )
     except OSError as error:
-        taken = "another program has that port, or this machine has no such address"
+        taken = "the port is in use, or this machine does not have that address"
         raise WhyformerError(f"Cannot listen on {host}:{port}: {taken}. Choose another --port or --host.") from error
     announce(f"The page is at {page.share_url or page.local_url} — Ctrl-C ends it.", quiet=False)
     with _ended_from_outside_as_by_a_key():
@@ -88,7 +90,7 @@ def web_page(
 
 @contextmanager
 def _ended_from_outside_as_by_a_key() -> Iterator[None]:
-    """A `kill` ends the page as Ctrl-C does: the server is closed, and what visitors sent is deleted."""
+    """Let `kill` end the page like Ctrl-C: the server is closed, and uploads are deleted."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -26,7 +26,7 @@ def spelled(number: int) -> str:
 
 
 def spelled_year(year: int) -> str:
-    """A year from 1100 to 1999 as it is read out."""
+    """A year from 1100 to 1999 in words."""
     century, rest = divmod(year, 100)
     tail = "hundred" if rest == 0 else f"oh {spelled(rest)}" if rest < 10 else spelled(rest)
     return f"{spelled(century)} {tail}"

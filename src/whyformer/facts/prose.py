@@ -53,8 +53,8 @@ class ProseQuestion:
         answer: The answer as the text puts it.
         reworded: The same in other words: numbers spelled out, other units, synonyms, negations.
         value: What the text states.
-        entity: Of whom or what.
-        attribute: What is asked.
+        entity: The entity that it is about.
+        attribute: The attribute in question.
         kind: "plain", "twice" (a fact is stated twice, in two wordings: either suffices) or "unknown".
         hops: 1, or 2 where the question names the person by whom the entity is known.
         causes: Sets of sentences, by number: each suffices. None where the text does not say.

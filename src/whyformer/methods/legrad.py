@@ -27,8 +27,8 @@ Towers = Mapping[str, Sequence[nn.Module]]  # the blocks of each stream
 def own_map_gradients(trace: Trace) -> Iterator[tuple[str, AttentionMap]]:
     """The stream of each block and ∂s_l/∂A_l, s_l the score of the mean of its own tokens; the first block first.
 
-    The mean is put at every token, and what comes after the last block reads it wherever it reads. Of a dual encoder
-    one tower ends after a block, and the other is as it is.
+    The mean is put at every token, so that the layers after the last block read it. In a dual encoder one tower ends
+    after a block, and the other is unchanged.
     """
     question = trace.question
     towers = _towers(question.model, question.family)
@@ -59,7 +59,7 @@ def _towers(model: nn.Module, family: Family) -> Towers:
 
 
 def _outputs(question: Question, blocks: Sequence[nn.Module]) -> dict[nn.Module, Any]:
-    """What each block gives in the model's own forward pass."""
+    """The output of each block in the model's own forward pass."""
     outputs: dict[nn.Module, Any] = {}
 
     def keep(block: nn.Module, own_call: Call) -> Call:

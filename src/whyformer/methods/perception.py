@@ -1,4 +1,4 @@
-"""What BI's methods ask of a trace: the attention that reads each stream last, and the feedback of the answer there."""
+"""Parts of a trace shared by BI's methods: the last attention that reads each stream, and its feedback."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def perceive(trace: Trace, steps: list[Step], mixing: Mix) -> list[tuple[Reading
 
 
 def _weight_of_queries(trace: Trace, record: AttentionRecord, later: list[Step], mixing: Mix) -> TokenScores:
-    """What flows back from the answer, through the steps after a record, to its queries."""
+    """The flow from the answer, through the steps after a record, to its queries."""
     start = trace.start()
     moved = flow(later, mixing, start)[record.query_stream]
     return (moved + carry(start, later).get(record.query_stream, 0.0))[:, 0]

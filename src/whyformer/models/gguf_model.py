@@ -80,7 +80,7 @@ def _model_class(config: Any, header: GgufHeader, path: Path) -> Any:
 
 
 def _check_size(model_class: Any, config: Any, header: GgufHeader, path: Path, placement: Placement) -> None:
-    """Refuse a configuration that asks for more weights than the file holds, or more than memory can."""
+    """Check that a configuration needs no more weights than the file holds, and no more than memory can."""
     blocks = {int(found[1]) for name in header.shapes if (found := _BLOCK.match(name))}
     if config.num_hidden_layers != len(blocks):
         raise WhyformerError(f"{path.name} has {len(blocks)} blocks, and its header says {config.num_hidden_layers}.")

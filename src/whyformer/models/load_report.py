@@ -11,7 +11,7 @@ from whyformer.models.task import answer_of_class
 
 
 def check_report(report: Mapping[str, Any], model_class: Any, name: str) -> None:
-    """Refuse a checkpoint with weights missing or of another shape: transformers would make them up."""
+    """Check that a checkpoint has all weights in their shapes: transformers would randomly initialise others."""
     unfit = misfit(report)
     if unfit is not None:
         raise WhyformerError(

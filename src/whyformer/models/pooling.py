@@ -83,7 +83,7 @@ def _modules(place: str) -> list[str]:
 
 
 def check_modules(kinds: Iterable[str], name: str, source: str) -> None:
-    """Refuse a layer that changes the pooled embedding."""
+    """Check that no layer changes the pooled embedding."""
     for kind in kinds:
         if kind not in _WITHOUT_WEIGHTS:
             raise WhyformerError(

@@ -34,14 +34,14 @@ def blank(colour: Colour, mean: Sequence[float], std: Sequence[float]) -> Tensor
 
 
 def blanked(pixels: Pixels, removal: PixelRemoval, colour: Tensor) -> StepPixels:
-    """The images at every step, without the pixels that are gone."""
+    """Fill the removed pixels of the images at every step."""
     return torch.where(removal[:, :, None], colour.to(pixels), pixels)
 
 
 def erased(inputs: Inputs, removal: Removal, how: Erasure = "pad", *, filler: int) -> Inputs:
-    """A batch of texts at every step, [step batch …] each, without the tokens that are gone.
+    """Remove tokens from a batch of texts at every step, [step batch …] each.
 
-    They become [PAD] and are masked out ("pad", BI), become [MASK] ("mask"), or are not there, the rest moving up
+    They become [PAD] and are masked out ("pad", BI), become [MASK] ("mask"), or are deleted, with the rest moving up
     ("delete"). `filler` is the id of [PAD], or of [MASK] for "mask".
     """
     check_choice("how", how, Erasure)
@@ -57,7 +57,7 @@ def erased(inputs: Inputs, removal: Removal, how: Erasure = "pad", *, filler: in
 
 
 def filler_id(tokenizer: Any, how: Erasure = "pad") -> int:
-    """The token that takes the place of erased ones."""
+    """The id of the token that replaces erased ones."""
     name = "mask_token" if how == "mask" else "pad_token"
     token_id: int | None = getattr(tokenizer, f"{name}_id", None)
     if token_id is None:
@@ -67,9 +67,9 @@ def filler_id(tokenizer: Any, how: Erasure = "pad") -> int:
 
 
 def deleted(inputs: Inputs, removal: Removal, names: Iterable[str], *, filler: int = 0) -> Inputs:
-    """The inputs at every step, without the tokens or regions that are gone: those kept move up, padding follows (GA).
+    """Delete tokens or regions from the inputs at every step: those kept move up, followed by padding (GA).
 
-    `names` are the inputs that have a place for each of them: TEXT_INPUTS or REGION_INPUTS.
+    `names` are the inputs with an entry per token or region: TEXT_INPUTS or REGION_INPUTS.
     """
     names = [name for name in names if name in inputs]
     mask_name = "visual_attention_mask" if any(name in REGION_INPUTS for name in names) else "attention_mask"

@@ -1,4 +1,4 @@
-"""A prompt as the model reads it when parts of its text are taken out."""
+"""Encode a prompt with parts of its text removed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from whyformer.models.loading import LoadedModel
 
 
 def ids_without(loaded_model: LoadedModel, prompt: Prompt, places: Iterable[CharRange]) -> list[int]:
-    """The tokens of a prompt whose text lacks these places; through the same chat template, if there is one.
+    """The tokens of a prompt without these places, through the same chat template, if there is one.
 
-    Where nothing is left, the token that a text begins with stands for it: a response is predicted from something.
+    An empty prompt is replaced by the token that begins a text, since a response needs at least one token before it.
     """
     tokenizer = loaded_model.tokenizer
     rest = remove_ranges(prompt, with_white_space(prompt.text, places))
@@ -23,10 +23,10 @@ def ids_without(loaded_model: LoadedModel, prompt: Prompt, places: Iterable[Char
 
 
 def with_white_space(text: str, places: Iterable[CharRange]) -> list[CharRange]:
-    """Places to be taken out, each with the white space on one side of it, so that its neighbours stay apart as before.
+    """Extend places by the white space on one side, so that removing them leaves their neighbours separated as before.
 
-    The side with fewer line ends goes: the end of a paragraph remains one. Places with only white space between them
-    are one place.
+    The side with fewer line breaks is removed, so that paragraphs stay separate. Places with only white space between
+    them are merged.
     """
     joined: list[CharRange] = []
     for start, end in sorted(places):
@@ -50,6 +50,6 @@ def _beginning(loaded_model: LoadedModel) -> int:
         if token is not None:
             return int(token)
     raise WhyformerError(
-        f"Without these sources nothing is left of the prompt, and the tokenizer of {loaded_model.name} has no token "
-        "that a text begins with: choose smaller sources, or put something before them."
+        f"Without these sources the prompt is empty, and the tokenizer of {loaded_model.name} has no token that "
+        "begins a text: choose smaller sources, or add text before them."
     )

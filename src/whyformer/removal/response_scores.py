@@ -20,18 +20,18 @@ from whyformer.models.structure import device_of
 from whyformer.removal.units import Ablation, Units
 
 Ids = Sequence[int]
-# Prompts at once, unless they do not fit: a CPU gains nothing by more, in measurements of a Llama of six blocks.
+# Prompts at once, if they fit: more are not faster on a CPU, as measured on a Llama of six blocks.
 BATCH = {"cpu": 4, "cuda": 32}
 
 
 @dataclass(frozen=True)
 class ResponseModel:
-    """A model that writes, and what it is held to have written.
+    """A generative model, and the response to score.
 
     Attributes:
         model: The module, in evaluation mode.
         response: The tokens of the response.
-        start: For a model with an encoder, the tokens that its decoder starts from; None for one without.
+        start: For a model with an encoder, the tokens that its decoder starts from; otherwise None.
     """
 
     model: nn.Module
@@ -43,7 +43,7 @@ class ResponseModel:
         return name in inspect.signature(self.model.forward).parameters
 
     def logits_at(self, positions: Sequence[int]) -> dict[str, Tensor]:
-        """The input that makes the model give logits at these positions alone, where it takes one."""
+        """The input that limits logits to these positions, if the model takes one."""
         place = device_of(self.model)
         return {"logits_to_keep": torch.tensor(positions, device=place)} if self.takes("logits_to_keep") else {}
 
@@ -59,13 +59,13 @@ def span_ablation(
 ) -> Ablation:
     """The log-probabilities of a response's rows as a function of which sources, the units, its prompt keeps.
 
-    `prompt_without` gives the tokens of the prompt that keeps the sources of a mask; a row is the numbers of its tokens
-    in the response.
+    `prompt_without` returns the tokens of the prompt that keeps the sources of a mask; a row is the indices of its
+    tokens in the response.
     """
     whole = tuple(prompt_without(np.ones(sources, dtype=bool)))
 
     def ask(_: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
-        # Rows have the same units, hence the same subsets, and one prompt answers for all of them.
+        # Rows have the same units, hence the same subsets, so that one prompt scores all of them.
         prompts = [tuple(prompt_without(mask > 0)) for mask in masks[0]]
         by_prompt = response_log_probabilities(
             writer, [*dict.fromkeys(prompts)], like=whole, batch_size=batch_size, progress=progress
@@ -87,7 +87,7 @@ def response_log_probabilities(
 ) -> dict[tuple[int, ...], np.ndarray]:
     """The log-probability of each token of the response after each of the prompts, in float64.
 
-    What the prompts begin with as `like` does is computed once, where the model's cache allows it.
+    The prefix that the prompts share with `like` is computed once, if the model's cache allows it.
     """
     size = check_batch_size(batch_size) or BATCH.get(device_of(writer.model).type, BATCH["cpu"])
     shared = {prompt: _shared_length(prompt, like) for prompt in prompts}
@@ -107,13 +107,13 @@ def response_log_probabilities(
 
 
 def _shared_length(prompt: Ids, like: Ids) -> int:
-    """How many tokens both begin with; the last of the prompt is never one: the response is predicted from it."""
+    """The length of the common prefix, without the prompt's last token, which predicts the response."""
     most = min(len(prompt) - 1, len(like))
     return next((place for place in range(most) if prompt[place] != like[place]), max(0, most))
 
 
 def _prefix(writer: ResponseModel, like: Ids, lengths: Sequence[int]) -> DynamicCache | None:
-    """Keys and values of what prompts begin with, where that saves more than it costs and they can be cut anywhere."""
+    """Keys and values of the common prefix, if caching saves time and the cache can be cut anywhere."""
     longest = max(lengths, default=0)
     if writer.start is not None or longest == 0 or sum(lengths) < 2 * longest or not writer.takes("past_key_values"):
         return None
@@ -126,7 +126,7 @@ def _prefix(writer: ResponseModel, like: Ids, lengths: Sequence[int]) -> Dynamic
 def _after_prefix(
     writer: ResponseModel, prompts: Sequence[tuple[int, ...]], prefix: DynamicCache | None, length: int
 ) -> list[np.ndarray]:
-    """Of a decoder: prompt and response in one text. Padding comes after what is read, and is read by nobody."""
+    """Log-probabilities by a decoder, which reads prompt and response as one text; padding comes last."""
     texts = [[*prompt, *writer.response[:-1]] for prompt in prompts]
     longest = max(map(len, texts))
     device = device_of(writer.model)
@@ -147,7 +147,7 @@ def _after_prefix(
 
 
 def _after_encoding(writer: ResponseModel, prompts: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
-    """Of a decoder beside an encoder, which reads the prompt."""
+    """Log-probabilities by an encoder-decoder, whose encoder reads the prompt."""
     assert writer.start is not None
     longest = max(map(len, prompts))
     device = device_of(writer.model)
@@ -161,7 +161,7 @@ def _after_encoding(writer: ResponseModel, prompts: Sequence[tuple[int, ...]]) -
 
 
 def _log_probabilities(writer: ResponseModel, logits: Tensor) -> list[np.ndarray]:
-    """log p = −log(1 + Σ e^(z_k − z)) over the other tokens k: digits are left even where p is nearly 1."""
+    """log p = −log(1 + Σ e^(z_k − z)) over the other tokens k, which keeps digits even if p is nearly 1."""
     chosen = torch.tensor(writer.response, device=logits.device).expand(len(logits), -1)[..., None]
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     others = wide.scatter(-1, chosen, -torch.inf).logsumexp(dim=-1)
@@ -170,7 +170,7 @@ def _log_probabilities(writer: ResponseModel, logits: Tensor) -> list[np.ndarray
 
 
 def _cut(prefix: DynamicCache, length: int, batch: int) -> DynamicCache:
-    """The first keys and values of a cache, for each example of a batch."""
+    """The first keys and values of a cache, expanded to a batch."""
     cache = DynamicCache()
     for number, layer in enumerate(prefix.layers):
         keys, values = (x[:, :, :length].expand(batch, -1, -1, -1) for x in (layer.keys, layer.values))

@@ -1,4 +1,4 @@
-"""ROAD (Rong et al., ICML 2022): removed pixels are imputed, so that the shape of what is gone tells nothing."""
+"""ROAD (Rong et al., ICML 2022): impute removed pixels, so that the shape of the mask reveals nothing."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch.nn import functional as F
 from whyformer.axes import PixelRemoval, Pixels, StepPixels
 
 NOISE = 0.01
-PLANES_AT_ONCE = {"cpu": 3, "cuda": 4096}  # what stays in the cache, or fills the device
+PLANES_AT_ONCE = {"cpu": 3, "cuda": 4096}  # as many as stay in the cache, or fill the device
 
 
 def imputed(pixels: Pixels, removal: PixelRemoval, *, noise: float = NOISE, seed: int = 0) -> StepPixels:
-    """The images at every step, each pixel that is gone being the weighted mean of its neighbours, plus noise.
+    """Replace removed pixels of the images at every step by the weighted mean of their neighbours, plus noise.
 
-    If no pixel is left, all are 0. Every image gets the same noise, so that batches change nothing.
+    If no pixel is left, all are 0. Every image gets the same noise, so that results do not depend on the batch.
     """
     steps, batch = removal.shape[:2]
     channels = pixels.shape[1]
@@ -31,9 +31,9 @@ def imputed(pixels: Pixels, removal: PixelRemoval, *, noise: float = NOISE, seed
 
 
 def _solved(planes: Tensor, removal: Tensor) -> Tensor:
-    """x on the pixels that are gone, such that (Σ_n w_n) x = Σ_n w_n x_n over the neighbours n inside the image.
+    """Solve (Σ_n w_n) x = Σ_n w_n x_n for the removed pixels x, over the neighbours n inside the image.
 
-    The system is symmetric and positive: conjugate gradients, all planes at once, each until its own residual is small.
+    The system is symmetric and positive definite: conjugate gradients, all planes at once, each to its own tolerance.
     """
 
     def product(x: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ def _solved(planes: Tensor, removal: Tensor) -> Tensor:
 
 
 def _neighbours(x: Tensor) -> Tensor:
-    """Σ_n w_n x_n: weights 1/6 beside, above and below, 1/12 at the corners; (1 2 1)ᵀ(1 2 1)/12 but for the centre."""
+    """Σ_n w_n x_n: weights 1/6 beside, above and below, 1/12 at the corners; (1 2 1)ᵀ(1 2 1)/12 without the centre."""
     rows = F.pad(x, (0, 0, 1, 1))
     rows = rows[:, :, :-2] + 2 * x + rows[:, :, 2:]
     both = F.pad(rows, (1, 1))

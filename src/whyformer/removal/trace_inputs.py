@@ -34,7 +34,7 @@ from whyformer.tracing.repeat import repeat_inputs, split_output
 from whyformer.tracing.trace import Trace, copies_at_once, real_tokens
 
 UnitKind = Literal["token", "word", "superpixel"]
-# One kind for all parts, or for some of "text", "image" and "regions" their kind, or the number of each place's unit.
+# One kind for all parts, or by "text", "image" and "regions" their kind or the unit of each place.
 PartUnits = Mapping[str, UnitKind | Tensor]
 UnitChoice = UnitKind | PartUnits
 REMOVABLE_PARTS = ("text", "image", "regions")
@@ -45,8 +45,8 @@ SUPERPIXELS = 64  # in a picture, about
 class RemovablePart:
     """A part of the inputs whose places can be removed.
 
-    `numbers` [example, place] are their units before they are counted, `tokens` [example, place] the tokens of the
-    stream that they are of; -1 where there is none. Places are pixels, word pieces or regions.
+    `numbers` [example, place] are their units before counting, `tokens` [example, place] their tokens in the stream;
+    -1 for none. Places are pixels, word pieces or regions.
     """
 
     kind: str
@@ -61,10 +61,10 @@ class TraceRemoval:
     """How places are removed: pixels filled, word pieces erased.
 
     Attributes:
-        fill: "mean", what is 0 after the processor's normalisation, "black", "road" for imputation by neighbours, or a
+        fill: "mean" for 0 after the processor's normalisation, "black", "road" for imputation by neighbours, or a
             colour as a tensor [channel, 1, 1].
-        erasure: "pad", "mask", "delete", or a token's id that takes the place of each.
-        padding: The token's id that masked ones have.
+        erasure: "pad", "mask", "delete", or the id of a replacement token.
+        padding: The id of padding.
     """
 
     fill: Fill | Tensor = "mean"
@@ -82,18 +82,18 @@ class TokenAblation:
 
     @property
     def ablation(self) -> Ablation:
-        """The same as methods take it."""
+        """The Ablation that methods take."""
         trace, shapes = self.trace, [part.shape for part in self.parts]
         with torch.no_grad():
             whole = at_least_float32(trace.question.score(trace.output)).double().cpu().numpy()
         rows = (self._numbers(row) for row in range(trace.question.batch))
         examples = tuple(Units.counted(numbers, shapes) for numbers in rows)
         if any(units.count == 0 for units in examples):
-            raise WhyformerError("An example has nothing that could be removed: every token of it is special.")
+            raise WhyformerError("An example has no removable parts: all of its tokens are special.")
         return Ablation(examples, whole, self._ask)
 
     def on_tokens(self, ablation: Ablation, scores: Sequence[UnitScores]) -> StreamScores:
-        """Scores of units as those of tokens: a token has the mean over its places of what their units have."""
+        """Convert unit scores to token scores: the mean over a token's places of their units' scores."""
         streams = {
             part.stream: torch.zeros_like(self.trace.masks[part.stream], dtype=torch.float32) for part in self.parts
         }
@@ -109,7 +109,7 @@ class TokenAblation:
         return streams
 
     def _numbers(self, row: int) -> np.ndarray:
-        """The units of an example's places, those of one part after those of another."""
+        """The units of an example's places, part by part."""
         numbers, first = [], 0
         for part in self.parts:
             own = part.numbers[row]
@@ -135,7 +135,7 @@ class TokenAblation:
         return scores
 
     def _inputs(self, kept: Tensor) -> Inputs:
-        """The inputs of each copy of the examples, without what is not kept [copy, example, place]."""
+        """The inputs of each copy of the examples, with only the kept places [copy, example, place]."""
         inputs = self.trace.question.inputs
         copies = repeat_inputs(inputs, len(kept), self.trace.question.batch)
         sizes = [part.numbers.shape[1] for part in self.parts]
@@ -147,7 +147,7 @@ class TokenAblation:
         return copies
 
     def _takes(self, name: str) -> bool:
-        """Whether the model takes an input of this name, which it was not given."""
+        """Whether the model takes an input of this name that is not among the inputs."""
         return name in inspect.signature(self.trace.question.model.forward).parameters
 
 
@@ -162,24 +162,26 @@ def trace_ablation(
 
     Args:
         trace: The question.
-        units: "token" for word pieces, patches and regions; "superpixel" for what belongs together in a picture; or
-            these by part, "text", "image" or "regions", where a tensor has the number of the unit that each place is
-            of, [example, token] or [example, height, width], -1 for what is never removed.
-        fill: What takes the place of pixels.
-        erasure: What becomes of word pieces.
+        units: "token" for word pieces, patches and regions; "superpixel" for segments of a picture; or a dict of
+            these by part, "text", "image" or "regions", in which a tensor gives the unit of each place, [example,
+            token] or [example, height, width], -1 for places that are never removed.
+        fill: The fill of removed pixels.
+        erasure: The replacement of removed word pieces.
     """
     by_part = dict.fromkeys(REMOVABLE_PARTS, units) if isinstance(units, str) else units
     for kind in (kind for kind in by_part.values() if isinstance(kind, str)):
         check_choice("units", kind, UnitKind)
     if isinstance(by_part.get("text"), str) and by_part["text"] == "word":
-        raise WhyformerError("units='word' needs the tokenizer: use explain, or give the numbers of words as a tensor.")
+        raise WhyformerError(
+            "units='word' needs the tokenizer: use explain, or give the word of each token as a tensor."
+        )
     if isinstance(fill, str) and fill == "black":
         raise WhyformerError("fill='black' needs the image processor: use explain, or give the colour as a tensor.")
     if isinstance(erasure, str) and erasure == "mask":
         raise WhyformerError("erasure='mask' needs the tokenizer: use explain, or give the id of its mask token.")
     parts = tuple(_parts(trace, by_part))
     if erasure == "delete" and trace.target.place is not None and any(part.kind == "text" for part in parts):
-        raise WhyformerError("erasure='delete' would move the token that the answer is read at: use 'pad' or 'mask'.")
+        raise WhyformerError("erasure='delete' would move the read-out token: use 'pad' or 'mask'.")
     return TokenAblation(trace, parts, TraceRemoval(fill, erasure, padding_token(config_of(trace.question.model)) or 0))
 
 
@@ -189,26 +191,26 @@ def _parts(trace: Trace, units: PartUnits) -> Iterator[RemovablePart]:
     name, axes = type(question.model).__name__, getattr(question.inputs.get("pixel_values"), "ndim", 4)
     if question.bridge is not None and (axes != 4 or not question.bridge.has_one_each):
         raise UnsupportedModel(
-            f"{name} is shown pictures in tiles, as patches in a row, or several to a prompt: parts are removed of one "
-            "picture that is seen as a whole. rollout and generic_attention follow them."
+            f"{name} reads pictures in tiles, as a sequence of patches, or several per prompt: parts can only be "
+            "removed from a single whole picture. Use rollout or generic_attention."
         )
     if axes != 4:
-        raise UnsupportedModel(f"{name} takes pixels with {axes} axes: parts are removed from single pictures only.")
+        raise UnsupportedModel(f"{name} takes pixels with {axes} axes: parts can only be removed from single pictures.")
     lengths = {stream: mask.shape[1] for stream, mask in real_tokens(trace).items()}
     places = list(part_places(question.model, question.inputs, lengths))
     makers = {"text": _text_part, "picture": _picture_part, "regions": _region_part}
     removable = [(place, makers[place.kind]) for place in places if place.kind in makers]
     if not removable:
-        raise UnsupportedModel(f"Nothing of what {name} is given can be removed: words, patches or regions can.")
+        raise UnsupportedModel(f"The inputs of {name} have no removable parts: words, patches or regions.")
     for place, make in removable:
         yield make(trace, place, units)
 
 
 def _text_part(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
-    """Word pieces; the one that the answer is read at is never removed."""
+    """Word pieces, except the read-out token, which is never removed."""
     count = trace.question.inputs["input_ids"].shape[-1]
     may_go, bridge = trace.masks[place.stream][:, :count].clone(), trace.question.bridge
-    if bridge is not None:  # features of pictures stand there, which lose their patches
+    if bridge is not None:  # placeholders of pictures, from which patches are removed instead
         may_go &= ~bridge.is_placeholder
     for readout in trace.readouts:
         read = readout.weights != 0
@@ -224,7 +226,7 @@ def _region_part(trace: Trace, place: PartPlace, units: PartUnits) -> RemovableP
 
 
 def _line(kind: str, stream: str, first: int, may_go: Tensor, units: PartUnits) -> RemovablePart:
-    """A part whose places are tokens, one after the other."""
+    """A part whose places are consecutive tokens."""
     batch, count = may_go.shape
     tokens = np.broadcast_to(first + np.arange(count), (batch, count))
     numbers = np.where(may_go.cpu().numpy(), np.arange(count), -1)
@@ -243,7 +245,7 @@ def _picture_part(trace: Trace, place: PartPlace, units: PartUnits) -> Removable
     for row in range(batch):
         rows, columns = place.grid
         high, wide = height, width
-        if place.stream == JOINT:  # which holds the patches of the picture alone, without those of its padding
+        if place.stream == JOINT:  # the stream has the picture's patches only, without padding
             rows, columns = real_grid(inputs, row, place.grid)
             high, wide = int(mask[row].any(axis=1).sum()), int(mask[row].any(axis=0).sum())
         down, right = np.arange(high) * rows // high, np.arange(wide) * columns // wide
@@ -269,7 +271,7 @@ def superpixels(picture: Tensor) -> np.ndarray:
 
 def _checked(kind: str, numbers: Tensor, shape: tuple[int, ...]) -> np.ndarray:
     if tuple(numbers.shape) != shape:
-        raise WhyformerError(f"units of the {kind} have shape {tuple(numbers.shape)}: a number for each of {shape}.")
+        raise WhyformerError(f"units of the {kind} have shape {tuple(numbers.shape)}, not {shape}.")
     array: np.ndarray = numbers.cpu().numpy()
     return array
 
@@ -283,17 +285,17 @@ def _at_places(masks: UnitMasks, numbers: Tensor, count: int) -> Tensor:
 
 
 def _remove(part: RemovablePart, inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
-    """The inputs that hold a part, at every step, without what is not kept."""
+    """The inputs of a part at every step, without the places that are not kept."""
     if part.kind == "image":
         return {"pixel_values": _fill(inputs["pixel_values"], kept, removal.fill)}
-    gone = kept == 0
+    removed = kept == 0
     if part.kind == "regions":
-        return deleted({name: inputs[name] for name in REGION_INPUTS if name in inputs}, gone, REGION_INPUTS)
+        return deleted({name: inputs[name] for name in REGION_INPUTS if name in inputs}, removed, REGION_INPUTS)
     own = {name: inputs[name] for name in TEXT_INPUTS if name in inputs}
-    gone = gone.reshape(len(gone), *own["input_ids"].shape)  # the one choice of a multiple-choice head has an axis
+    removed = removed.reshape(len(removed), *own["input_ids"].shape)  # a multiple-choice head has an axis of one choice
     how = "mask" if isinstance(removal.erasure, int) else removal.erasure
-    steps = erased(own, gone, how, filler=removal.erasure if isinstance(removal.erasure, int) else removal.padding)
-    if "attention_mask" in steps:  # where nothing is left the padding is read: a mean over no tokens is undefined
+    steps = erased(own, removed, how, filler=removal.erasure if isinstance(removal.erasure, int) else removal.padding)
+    if "attention_mask" in steps:  # read the padding of empty texts: a mean over no tokens is undefined
         mask = steps["attention_mask"]
         steps["attention_mask"] = mask.where(
             mask.any(dim=-1, keepdim=True), own.get("attention_mask", torch.ones_like(mask))
@@ -305,7 +307,7 @@ def _fill(pixels: Tensor, kept: Tensor, fill: Fill | Tensor) -> StepPixels:
     colour = fill if isinstance(fill, Tensor) else torch.zeros(1, 1, 1)
     if kept.dtype != torch.bool:
         if isinstance(fill, str) and fill == "road":
-            raise WhyformerError("fill='road' fills whole pixels, and this method dims them: use 'mean' or 'black'.")
+            raise WhyformerError("fill='road' imputes whole pixels, but this method dims them: use 'mean' or 'black'.")
         shares, blank = kept[:, :, None].to(pixels), colour.to(pixels)
         return blank + shares * (pixels - blank)
     if isinstance(fill, str) and fill == "road":

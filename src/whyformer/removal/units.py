@@ -17,10 +17,9 @@ class Units:
     """The removable units of one example.
 
     Attributes:
-        numbers: The unit that each place is of, counted from 0; -1 where a place is never removed. Places are the
-            pixels of a picture row by row, the tokens or words of a text, regions; those of several parts follow each
-            other.
-        shapes: Of each part, how its places lie: (height, width) of a picture, (places,) of anything else.
+        numbers: The unit of each place, counted from 0; -1 if it is never removed. Places are the pixels of a picture
+            row by row, the tokens or words of a text, or regions, part after part.
+        shapes: The shape of each part's places: (height, width) for a picture, (places,) otherwise.
     """
 
     numbers: PlaceUnits
@@ -28,24 +27,24 @@ class Units:
 
     @classmethod
     def counted(cls, numbers: PlaceUnits, shapes: Sequence[tuple[int, ...]]) -> Units:
-        """The units of these numbers, counted anew so that none is missing."""
+        """Build units, renumbered without gaps."""
         known, places = np.unique(numbers, return_inverse=True)
         return cls(places.reshape(numbers.shape) - int(known[0] < 0), tuple(shapes))
 
     @cached_property
     def count(self) -> int:
-        """How many units there are."""
+        """The number of units."""
         return int(self.numbers.max(initial=-1)) + 1
 
     @property
     def parts(self) -> list[tuple[tuple[int, ...], PlaceUnits]]:
-        """Of each part how its places lie, and the units of these."""
+        """The shape of each part's places, and their units."""
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
         return list(zip(self.shapes, np.split(self.numbers, ends[:-1]), strict=True))
 
     @property
     def neighbours(self) -> UnitPairs:
-        """The pairs of units that touch in a picture, or follow one another elsewhere."""
+        """The pairs of units that touch in a picture, or are consecutive elsewhere."""
         pairs = []
         for shape, numbers in self.parts:
             grid = numbers.reshape(shape) if len(shape) == 2 else numbers[numbers >= 0]
@@ -57,7 +56,7 @@ class Units:
 
     @property
     def by_pixel(self) -> Units:
-        """The same with every pixel of a picture a unit by itself."""
+        """The same with every pixel of a picture as a unit."""
         parts, first = [], 0
         for shape, numbers in self.parts:
             finer = np.where(numbers < 0, -1, np.arange(len(numbers))) if len(shape) == 2 else numbers
@@ -86,10 +85,9 @@ class Ablation:
     Attributes:
         examples: The units of each example.
         known: The score of each complete example; None if it is computed on first use.
-        ask: What gives the scores [subset, example], for the units of each example and masks of them [subset, unit], 1
-            where a unit is kept. Where an example has fewer masks than another, what is given beyond them means
-            nothing.
-        tokens: How many tokens each example is about, where the examples are rows of a response.
+        ask: A function that returns the scores [subset, example], given the units of each example and their masks
+            [subset, unit], 1 where a unit is kept. Scores beyond the masks of an example are ignored.
+        tokens: The number of tokens of each example, if the examples are rows of a response.
 
     Example:
         >>> import numpy as np
@@ -107,23 +105,23 @@ class Ablation:
 
     @cached_property
     def whole(self) -> ExampleValues:
-        """The score of each example as it is."""
+        """The score of each complete example."""
         if self.known is not None:
             return self.known
         every: SubsetExampleScores = self.scores([np.ones((1, units.count), dtype=bool) for units in self.examples])
         return np.asarray(every[0])
 
     def scores(self, masks: Sequence[UnitMasks]) -> SubsetExampleScores:
-        """The scores [subset, example] where these units of each example are kept."""
+        """The scores [subset, example] with these units of each example kept."""
         return self.ask(self.examples, masks)
 
     def scores_of(self, masks: UnitMasks) -> SubsetExampleScores:
-        """The scores [subset, example] where the same units of every example are kept."""
+        """The scores [subset, example] with the same units of every example kept."""
         return self.scores([masks] * len(self.examples))
 
     @property
     def by_pixel(self) -> Ablation:
-        """The same with every pixel of a picture a unit by itself."""
+        """The same with every pixel of a picture as a unit."""
         return replace(self, examples=tuple(units.by_pixel for units in self.examples))
 
 
@@ -134,7 +132,7 @@ class SubsetCount:
     subsets: int = 0
 
     def counting(self, ablation: Ablation) -> Ablation:
-        """Return the ablation with its subsets counted from now on."""
+        """Wrap an ablation to count its subsets."""
 
         def ask(units: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
             self.subsets += max(map(len, masks))
@@ -143,9 +141,9 @@ class SubsetCount:
         return replace(ablation, ask=ask)
 
     def remarks(self, options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Of a method that may stop by itself, how many subsets it took."""
+        """A remark on the number of subsets that a method took which may stop early."""
         if options.get("stable") is None:
             return ()
         if self.subsets < options["forwards"]:
-            return (f"It stopped by itself after {self.subsets} of at most {options['forwards']} subsets.",)
-        return (f"It used all {self.subsets} subsets: the ranking was not stable before.",)
+            return (f"It stopped early after {self.subsets} of at most {options['forwards']} subsets.",)
+        return (f"It used all {self.subsets} subsets without reaching a stable ranking.",)

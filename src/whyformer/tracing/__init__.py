@@ -1,1 +1,1 @@
-"""One question put to a model: its attention records, where its answer is read, and how information flows to it."""
+"""Trace one forward pass: its attention records, its read-outs, and how information flows to them."""

@@ -1,4 +1,4 @@
-"""What a method returns: scores, and what there is to know of them."""
+"""The result of a method: scores, and remarks on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from whyformer.axes import ExampleScores, StreamScores, TokenScores
 
-MOST_MOVED = 0.01  # of the largest score, by a rounding error of the input
+MOST_MOVED = 0.01  # as a share of the largest score, for a rounding error of the input
 UNSTABLE = (
     f"Unstable in float32: moving the input by its rounding error moves these scores by over {MOST_MOVED:.0%} of the "
     "largest. Use rules='attn_lrp', or the model in float64."
@@ -18,15 +18,15 @@ UNSTABLE = (
 
 @dataclass(frozen=True, eq=False)
 class Attribution(Mapping[str, TokenScores]):
-    """Scores [example, token] by the name of their stream, a mapping; with them what the method measured on its way.
+    """Scores [example, token] as a mapping by stream, with figures that the method measured along with them.
 
     Attributes:
-        scores: For each stream a score for every position of every example.
-        completeness: For each example how far its scores are from adding up to what they should, as a share of it;
-            None where the method promises no sum.
-        remarks: What a reader of the scores must know of how they came about.
-        instability: For each example how far its scores move where its input moves by a rounding error, as a share of
-            the largest; None where the method does not measure it.
+        scores: For each stream, a score per position of every example.
+        completeness: For each example, the difference between the sum of its scores and the expected sum, relative to
+            it; None if the method has no expected sum.
+        remarks: Remarks on how the scores were computed.
+        instability: For each example, the largest change of a score under a rounding error of the input, as a share of
+            the largest score; None if the method does not measure it.
 
     Example:
         >>> import torch
@@ -41,7 +41,7 @@ class Attribution(Mapping[str, TokenScores]):
     instability: ExampleScores | None = None
 
     def remarks_on(self, example: int) -> tuple[str, ...]:
-        """The remarks, with what is to be said of this example alone."""
+        """The remarks, including those on this example only."""
         is_unstable = self.instability is not None and not bool(self.instability[example] <= MOST_MOVED)
         return (*self.remarks, UNSTABLE) if is_unstable else self.remarks
 
@@ -56,13 +56,13 @@ class Attribution(Mapping[str, TokenScores]):
 
 
 def instability(scores: StreamScores, moved: StreamScores) -> ExampleScores:
-    """How far scores are from those of an input moved by its rounding error, by example, as a share of the largest."""
+    """The largest change of a score under a rounding error of the input, as a share of the largest, by example."""
     change = torch.stack([(moved[stream] - values).abs().amax(dim=1) for stream, values in scores.items()]).amax(dim=0)
     return change / torch.stack([values.abs().amax(dim=1) for values in scores.values()]).amax(dim=0)
 
 
 def mean_attribution(attributions: Sequence[Attribution]) -> Attribution:
-    """The mean of several attributions of one question; its sum is that of none of their scores."""
+    """The mean of several attributions of one question, without completeness."""
     streams = dict.fromkeys(stream for one in attributions for stream in one)
     scores = {name: torch.stack([one[name] for one in attributions]).mean(dim=0) for name in streams}
     remarks = dict.fromkeys(remark for one in attributions for remark in one.remarks)

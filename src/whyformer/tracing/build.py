@@ -1,4 +1,4 @@
-"""A model run once on its inputs, and the trace of what a method wants to read of that."""
+"""Run a model once on its inputs, and build the trace that a method reads."""
 
 from __future__ import annotations
 
@@ -58,28 +58,28 @@ def trace(
     checkpoint: bool | None = None,
     noise: Noise | None = None,
 ) -> Trace:
-    """Run a model once on its inputs, keeping what is to be read of that.
+    """Run a model once on its inputs, and keep what a method reads.
 
     Args:
         model: The model, in evaluation mode.
         inputs: Its inputs, tensors by name.
-        target: What is asked about: a label's name or index, "predicted", a contrast, a detection, or any function of
-            the model's output that gives one number per example.
-        reads: What is computed and kept; maps and their gradients unless said otherwise.
-        readout: Where the answer is read if the model's family does not say: "first", "mean", "first+mean", "last", a
+        target: The output to explain: a label's name or index, "predicted", a contrast, a detection, or any function of
+            the model's output that returns one number per example.
+        reads: What is computed and kept; by default maps and their gradients.
+        readout: The read-out, if the model's family does not define it: "first", "mean", "first+mean", "last", a
             position (negative ones count from the last real token), or a weight per position.
-        inputs_at_once: How many inputs run at once when a method repeats them; as many as fit unless given.
-        labels: Names of the labels that the model does not carry itself.
+        inputs_at_once: The number of inputs that run at once when a method repeats them; by default as many as fit.
+        labels: Names of the labels if the model has none.
         backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's.
-        checkpoint: Go back block by block, running each again, so that only one block's activations are ever there;
-            by default where a map is too large to keep, or those of all blocks are more than a GPU has free.
-        noise: Noise to put on the inputs.
+        checkpoint: Whether to run the backward pass block by block, so that only one block's activations
+            are in memory; by default if a map is too large to keep, or all of them exceed the free GPU memory.
+        noise: Noise to add to the inputs.
 
     Returns:
         The trace.
 
     Raises:
-        UnsupportedModel: If the model's attention cannot be seen.
+        UnsupportedModel: If the model's attention cannot be recorded.
         WhyformerError: If the target, the read-out or an input cannot be used as given.
 
     Example:
@@ -125,7 +125,7 @@ def trace(
 
 @dataclass(frozen=True, eq=False)
 class ForwardPass:
-    """A forward pass that was run by a plan: the output, and what was seen and kept."""
+    """The result of a forward pass: the output, and everything recorded by its plan."""
 
     output: Any
     watcher: Watcher
@@ -137,7 +137,7 @@ class ForwardPass:
 
     @property
     def refusal(self) -> str | None:
-        """Why the pass cannot go back block by block as planned."""
+        """Why the backward pass cannot run block by block as planned."""
         return None if self.blocks is None else self.blocks.refusal
 
 
@@ -150,7 +150,7 @@ def _model_call(model: nn.Module, inputs: Inputs, backward: Backward, noise: Noi
 
 
 def _rule_graph(call: ModelCall, plan: Plan) -> RuleGraph | None:
-    """The graph that goes back by other rules than the gradient's, where one is needed."""
+    """The rule graph, if the backward pass needs one."""
     if plan.relevance:
         examples = None if call.bridge is None else call.bridge.row_examples()
         return RuleGraph(call.model, call.batch, precise=plan.precise, examples=examples)
@@ -158,7 +158,7 @@ def _rule_graph(call: ModelCall, plan: Plan) -> RuleGraph | None:
 
 
 def _run(call: ModelCall, plan: Plan) -> ForwardPass:
-    """The forward pass, recorded; with inputs and positions as leaves of the graph if the plan has them."""
+    """Run and record the forward pass, with inputs and positions as leaves of the graph if the plan says so."""
     rule_graph, biases = _rule_graph(call, plan), BiasTerms() if plan.biases else None
     watcher = Watcher(
         call.batch,
@@ -174,8 +174,8 @@ def _run(call: ModelCall, plan: Plan) -> ForwardPass:
     )
     blocks = BlockPass(call.model, call.batch, plan.blocks, biases) if plan.blocks else None
     leaves: dict[str, Leaf] = {}
-    nowhere: AbstractContextManager[list[PositionLeaf]] = nullcontext([])
-    at_positions = position_leaves(call) if plan.position_leaves else nowhere
+    no_leaves: AbstractContextManager[list[PositionLeaf]] = nullcontext([])
+    at_positions = position_leaves(call) if plan.position_leaves else no_leaves
     late = nullcontext() if plan.graph_start is None else graph_from(plan.graph_start, call.model)
     with inputs_as_they_are(call, leaves if plan.input_leaves else None) as inputs, at_positions as positions, late:
         output = watcher.run(call.model, **inputs) if blocks is None else blocks.run(watcher, rule_graph, inputs)
@@ -195,7 +195,7 @@ def _graph(question: Question, forward: ForwardPass) -> Graph:
 
 
 def _with_gradients(question: Question, plan: Plan, forward: ForwardPass, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The steps with the gradients that the plan has taken at once, or with maps and gradients block by block."""
+    """Add to the steps the gradients of the plan, or maps and gradients computed block by block."""
     if forward.blocks is not None:
         score = question.score(forward.output)
         one_pass = backward_pass(plan.backward, precise=plan.precise and plan.map_gradients != "none")
@@ -210,7 +210,7 @@ def _with_gradients(question: Question, plan: Plan, forward: ForwardPass, steps:
 
 
 def _by_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.device, plan: Plan) -> tuple[Step, ...]:
-    """The steps with maps and gradients that are made when the backward pass has come to their block."""
+    """Replace maps and gradients by lazy ones, computed when the backward pass reaches their block."""
 
     def lazy(record: AttentionRecord) -> AttentionRecord:
         operation, place = record.operation, (record.source.shape, record.source.dtype, device)
@@ -222,7 +222,7 @@ def _by_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.device,
 
 
 def _steps(question: Question, watcher: Watcher) -> tuple[Step, ...]:
-    """The records that can reach the answer, in steps."""
+    """The records that the answer can depend on, in steps."""
     paths = _paths(question.model, watcher.taps)
     first = watcher.seen - len(watcher.taps)
     operations = [
@@ -237,7 +237,7 @@ def _steps(question: Question, watcher: Watcher) -> tuple[Step, ...]:
 
 
 def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap, str]) -> AttentionRecord:
-    """What is known of an attention operation, in the order of its maps."""
+    """Build the record of an attention operation."""
     (tap, path), batch, tokens = tapped, question.batch, place.tokens
     attention = tap.attention(batch)
     maps, is_cross = attention.shape[0], place.query_stream != place.key_stream
@@ -273,7 +273,7 @@ def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap,
 
 
 def _paths(model: nn.Module, taps: list[Tap]) -> list[str]:
-    """The module of each W_o by its name: that of its weight, or for a weight that is lent that of the module."""
+    """The module path of each W_o, from the name of its weight, or of its module if weights are lent."""
     names = {id(parameter): name for name, parameter in model.named_parameters(remove_duplicate=False)}
     full_names = [names.get(id(tap.outcome.output_parameter), "") for tap in taps]
     if "" in full_names:
@@ -286,9 +286,9 @@ def _paths(model: nn.Module, taps: list[Tap]) -> list[str]:
 def _with_map_gradients(
     question: Question, plan: Plan, forward: ForwardPass, steps: tuple[Step, ...]
 ) -> tuple[Step, ...]:
-    """The steps with their maps' gradients, up to the last that the answer depends on.
+    """Add the gradients of the maps to the steps, up to the last map that the answer depends on.
 
-    Attention that does not reach the answer, such as an unused pooling head, is no part of it.
+    Attention that does not reach the answer, such as an unused pooling head, is dropped.
     """
     score, taps = question.score(forward.output), forward.watcher.taps
     first = forward.watcher.seen - len(taps)
@@ -296,24 +296,24 @@ def _with_map_gradients(
     if plan.map_gradients == "last":
         by_number = last_gradient(score, taps, question.batch, plan.backward, keep=plan.relevance)
     else:
-        wanted = _wanted(list(records_of(steps)), plan, question.family.stream)
-        own = [taps[record.operation - first] for record in wanted]
+        records = _gradient_records(list(records_of(steps)), plan, question.family.stream)
+        own = [taps[record.operation - first] for record in records]
         states = [tap for tap in taps if tap.outcome.state_edge is not None] if plan.state_gradients else []
         parts = gradients_with_states(score, own, states, question.batch, plan.backward, keep=plan.relevance)
-        known = dict(zip((record.operation - first for record in wanted), parts, strict=True))
+        known = dict(zip((record.operation - first for record in records), parts, strict=True))
         by_number = [known.get(number) for number in range(len(taps))]
         if not question.family.attention:
             while by_number and by_number[-1] is None:
                 by_number.pop()
-        reached = [record for record in wanted if record.operation < first + len(by_number)]
+        reached = [record for record in records if record.operation < first + len(by_number)]
         if not reached or any(by_number[record.operation - first] is None for record in reached):
             raise HiddenGradient
     kept = select_records(steps, lambda record: record.operation < first + len(by_number))
     return each_record(kept, lambda record: replace(record, gradient_source=by_number[record.operation - first]))
 
 
-def _wanted(records: list[AttentionRecord], plan: Plan, stream: str) -> list[AttentionRecord]:
-    """The records whose gradients the plan takes: all, or the last of each pair of streams, or of the decoder's."""
+def _gradient_records(records: list[AttentionRecord], plan: Plan, stream: str) -> list[AttentionRecord]:
+    """The records that need gradients by the plan: all, or the last of each pair of streams, or of the decoder's."""
     if plan.map_gradients == "all":
         return records
     last = {(record.query_stream, record.key_stream): record for record in records}.values()
@@ -322,12 +322,12 @@ def _wanted(records: list[AttentionRecord], plan: Plan, stream: str) -> list[Att
 
 
 def _without_cache(model: nn.Module) -> Inputs:
-    """Decoders are not to keep keys and values for a next token that nobody asks for."""
+    """Turn the cache of keys and values off, which only generating needs."""
     return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
 
 
 def _own(value: Any) -> Any:
-    """A tensor free of the caller's graph and inference mode."""
+    """Detach a tensor from the caller's graph and inference mode."""
     if not isinstance(value, Tensor):
         return value
     return value.clone() if value.is_inference() else value.detach()

@@ -1,4 +1,4 @@
-"""Models that cannot be explained, or not as asked: refused with the reason, before or after their forward pass."""
+"""Check whether a model can be explained as requested, before and after its forward pass."""
 
 from __future__ import annotations
 
@@ -18,68 +18,70 @@ from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.watching.watcher import Watcher
 
-# Attention that is the difference of two maps, of which each is recorded by itself.
+# Attention by the difference of two maps, which are recorded separately.
 DIFFERENTIAL = ("DiffLlamaAttention",)
-# Attention whose maps are pieced together of windows: not what any token attends to, in rows and columns of tokens.
+# Attention with maps assembled from windows: their rows and columns are not tokens.
 WINDOWED = ("BlockSparseAttention", "LongformerSelfAttention", "LEDEncoderSelfAttention")
 STATE = "the residual state"
-UNSEEN_STATE = "what attention gives there was not seen to be added to a state of its tokens"
+UNSEEN_STATE = "its attention output is not added to a state of its tokens"
 
 
 def check_model(model: object, reads: Reads) -> None:
-    """Refuse what no forward pass can be seen of, or nothing taken back through."""
+    """Raise if the model's forward pass cannot be recorded, or its backward pass cannot run."""
     if not isinstance(model, nn.Module):
         raise WhyformerError(
-            f"A model here is a torch.nn.Module, not {with_article(type(model).__name__)}: whyformer.load loads one."
+            f"The model must be a torch.nn.Module, not {with_article(type(model).__name__)}: whyformer.load loads one."
         )
     name = type(model).__name__
     quantised = quantised_layers(model)
-    # Quantised layers are made in training mode, which means nothing to them.
+    # Quantised layers are created in training mode, which has no effect on them.
     if any(module.training for module in modules_of(model).values() if not any(module is other for other in quantised)):
         raise WhyformerError("The model is in training mode, where dropout corrupts attention: call model.eval().")
     if quantised and (reads.has_graph or reads.path):
         raise UnsupportedModel(
-            f"{name} has quantised layers ({type(quantised[0]).__name__}), which have no gradient: raw_attention and "
-            "rollout work on it (with readout= where that is not known), or explain the model as it was before."
+            f"{name} has quantised layers ({type(quantised[0]).__name__}), which have no gradient: use raw_attention "
+            "or rollout (with readout= if the read-out is unknown), or explain the model before quantisation."
         )
     layer = hidden_layer(model) if not quantised and (reads.has_graph or reads.path) else None
     if layer is not None and not passes_gradients(layer, model):
         raise UnsupportedModel(
-            f"{name} multiplies in {type(layer).__name__} layers, whose kernel has no gradient and says nothing of its "
-            "weights: raw_attention and rollout work on it, all methods on the model before it was quantised."
+            f"{name} has {type(layer).__name__} layers, and their kernel has no gradient and hides its weights: use "
+            "raw_attention or rollout, or any method on the model before quantisation."
         )
     if any(parameter.is_meta for parameter in model.parameters()) and not lends_weights(model):
         raise UnsupportedModel(f"{name} is on the meta device, without weights: load it on a real one (cpu, cuda).")
     kinds = {type(module).__name__ for module in modules_of(model).values()} if reads.relevances != "none" else ()
     if any("DeformableAttention" in kind for kind in kinds):
         raise UnsupportedModel(
-            f"{name} reads its image at a few points of its own choosing (deformable attention), whose map is none of "
-            "its tensors and has no relevance: generic_attention follows it, lrp goes on to the pixels."
+            f"{name} samples its image at a few points (deformable attention), and their map is not a tensor of the "
+            "model and has no relevance: use generic_attention, or lrp for the pixels."
         )
     tensors = [*model.parameters(), *model.buffers()] if reads.has_graph or reads.path else []
     if any(tensor.is_inference() for tensor in tensors):
         raise WhyformerError(
-            f"{name} was made under torch.inference_mode, whose tensors have no gradients: load it outside, or explain "
-            "copy.deepcopy(model), made outside."
+            f"{name} was created under torch.inference_mode, so its tensors have no gradients: load it outside, or "
+            "explain copy.deepcopy(model), copied outside."
         )
     kernel = getattr(config_of(model), "_attn_implementation", None)
     if kernel not in (None, "sdpa", "eager"):
-        raise UnsupportedModel(f"{kernel} attention cannot be seen: load the model with attn_implementation='sdpa'.")
+        raise UnsupportedModel(
+            f"{kernel} attention cannot be recorded: load the model with attn_implementation='sdpa'."
+        )
 
 
 def check_size(inputs: Inputs) -> None:
-    """Refuse an input without a single value."""
+    """Raise if the input is empty."""
     name, example = main_input(inputs)
     if not example.numel():
         raise WhyformerError(f"{name} has the shape {tuple(example.shape)}: there is nothing to explain.")
 
 
 def check_texts(model: nn.Module, inputs: Inputs) -> None:
-    """Refuse several texts for a picture in which a detector is told to find them: each is a question of its own."""
+    """Raise unless a detector that reads texts has one text per picture."""
     images, texts = inputs.get("pixel_values"), inputs.get("input_ids")
     if is_detector(model) and images is not None and texts is not None and len(images) != len(texts):
         raise WhyformerError(
-            f"{len(images)} images and {len(texts)} texts: give a text for each image. explain takes lists of texts."
+            f"{len(images)} images and {len(texts)} texts: give one text per image. explain takes lists of texts."
         )
 
 
@@ -88,64 +90,66 @@ class NoMaps(UnsupportedModel):
 
 
 def check_records(model: nn.Module, watcher: Watcher, batch: int, family: Family, words: int = 0) -> None:
-    """Refuse a forward pass whose attention was not all seen, or does not tell examples apart."""
+    """Raise if some attention of the forward pass was not recorded, or cannot be assigned to examples."""
     name = type(model).__name__
     layers = layers_of(model)
-    ways_out = "input_x_gradient, integrated_gradients and lrp read inputs alone."
+    alternatives = "input_x_gradient, integrated_gradients and lrp work without maps."
     if not watcher.seen:
-        raise NoMaps(f"{name} ran no attention operation that can be recorded: it has none, or hides it. {ways_out}")
+        raise NoMaps(
+            f"{name} ran no attention operation that can be recorded: it has none, or hides it. {alternatives}"
+        )
     row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
     if getattr(config_of(model), "is_encoder_decoder", False) and not (row and not row.is_one_stack):
         raise NoMaps(
-            f"{name} has an encoder and a decoder, and no row says whose attention is whose. {ways_out} {ROW_TO_WRITE}"
+            f"{name} has an encoder and a decoder, and no row assigns attention to them. {alternatives} {ROW_TO_WRITE}"
         )
     windowed = next((type(m).__name__ for m in modules_of(model).values() if type(m).__name__.endswith(WINDOWED)), None)
     if windowed is not None:
         raise NoMaps(
-            f"{name} attends in blocks or windows ({windowed}), whose maps are no map of its tokens. {ways_out}"
+            f"{name} attends in blocks or windows ({windowed}), which have no map over its tokens. {alternatives}"
         )
     if any(type(module).__name__ in DIFFERENTIAL for module in modules_of(model).values()):
         raise NoMaps(
-            f"{name} attends by the difference of two maps, the second weighed by a learned number: neither map alone "
-            f"is what a token attends to. {ways_out}"
+            f"{name} attends by the difference of two maps, with a learned weight: neither map is the attention of its "
+            f"tokens. {alternatives}"
         )
     if watcher.seen and layers is not None and watcher.seen < layers:
         raise NoMaps(
-            f"{name} has {layers} layers but only {watcher.seen} attention operations were seen: the others have no "
-            f"attention map (linear attention, state spaces), or run in kernels that cannot be recorded. {ways_out}"
+            f"{name} has {layers} layers but only {watcher.seen} attention operations were recorded: the others have "
+            f"no attention map (linear attention, state spaces), or run in kernels that hide it. {alternatives}"
         )
     if (mixer := next(filter(_is_sequence_mixer, modules_of(model).values()), None)) is not None:
         raise NoMaps(
-            f"{name} mixes its tokens in {type(mixer).__name__} as well (a state space, a short convolution), beside "
-            f"attention: its maps are half of what a token reads. {ways_out}"
+            f"{name} also mixes its tokens in {type(mixer).__name__} (a state space, a short convolution): its "
+            f"attention maps show only part of what a token reads. {alternatives}"
         )
     if any(
         tap.is_folded and (tap.outcome.heads_in_order is None or not bool(tap.outcome.heads_in_order))
         for tap in watcher.taps
     ):
         raise UnsupportedModel(
-            f"{name} folds its heads into the batch, and not examples before heads: explain one example at a time."
+            f"{name} folds its heads into the batch with heads before examples: explain one example at a time."
         )
     keys = watcher.taps[-1].map.shape[-1]
     if family.is_one_stack and keys < words:
         raise UnsupportedModel(
             f"The last map of {name} has {keys} keys for {words} tokens: it pools them, or reads them through others. "
-            f"{ways_out}"
+            f"{alternatives}"
         )
     rows, *others = watcher.taps[-1].map.shape
     if not watcher.taps[-1].is_folded and len(others) == 3 and rows != batch and family.arrange is None:
         raise UnsupportedModel(
-            f"The last map of {name} has {rows} rows for {batch} examples: its windows are no single stream."
+            f"The last map of {name} has {rows} rows for {batch} examples: its windows are not a single stream."
         )
 
 
 def _is_sequence_mixer(module: nn.Module) -> bool:
-    """Whether a module mixes tokens without a map: a state space by its decay, others by their short convolution."""
+    """Whether a module mixes tokens without a map: a state space, by its decay, or others, by a short convolution."""
     return hasattr(module, "A_log") or any(_is_short_convolution(child) for child in module.children())
 
 
 def _is_short_convolution(module: nn.Module) -> bool:
-    """Whether it is a causal convolution of each channel by itself, as state spaces and linear attention have."""
+    """Whether it is a causal depthwise convolution, as in state spaces and linear attention."""
     if not isinstance(module, nn.Conv1d):
         return False
     (width,), padding = module.kernel_size, module.padding
@@ -153,7 +157,7 @@ def _is_short_convolution(module: nn.Module) -> bool:
 
 
 def has_records(model: nn.Module, watcher: Watcher, batch: int, family: Family, words: int = 0) -> bool:
-    """Whether the recorded attention is that of the whole model, token by token."""
+    """Whether all attention of the model was recorded, token by token."""
     try:
         check_records(model, watcher, batch, family, words)
     except UnsupportedModel:
@@ -162,21 +166,21 @@ def has_records(model: nn.Module, watcher: Watcher, batch: int, family: Family, 
 
 
 def moved_tokens(model: nn.Module, windows: torch.Size) -> UnsupportedModel:
-    """The error of a method that follows tokens through a model whose tokens do not keep their places."""
+    """The error of a method that follows tokens through a model that moves or merges them."""
     return UnsupportedModel(
         f"This method follows tokens from block to block, but {type(model).__name__} has maps of shape "
-        f"{tuple(windows)} on the way: windows, merged patches or several streams do not keep tokens in place. "
-        "grad_cam and raw_attention, which read the last map alone, work on it."
+        f"{tuple(windows)}: windows, merged patches or several streams do not keep tokens in place. Use grad_cam or "
+        "raw_attention, which only read the last map."
     )
 
 
 def unseen_parts(method: str, missing: Sequence[str], record: AttentionRecord, *, instead: str) -> UnsupportedModel:
-    """The error of a method that reads the residual state and the weights of a block, some of which were not seen."""
+    """The error of a method that reads states and weights of a block which were not recorded."""
     reasons = [UNSEEN_STATE] if STATE in missing else []
     if weights := [name for name in missing if name != STATE]:
-        verb = "is" if len(weights) == 1 else "are"
-        reasons.append(f"{' and '.join(weights)} {verb} no linear layer that is seen (an adapter can be merged)")
+        verb = "is not a linear layer" if len(weights) == 1 else "are not linear layers"
+        reasons.append(f"{' and '.join(weights)} {verb} that can be read (an adapter can be merged)")
     return UnsupportedModel(
         f"{method} needs {' and '.join(missing)} of block {record.block} ({record.path or 'path unknown'}): "
-        f"{', and '.join(reasons)}. {instead} does without."
+        f"{', and '.join(reasons)}. {instead} works without."
     )

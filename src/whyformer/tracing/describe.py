@@ -1,4 +1,4 @@
-"""What was seen of a model, block by block: where a maintainer looks when a heatmap is wrong."""
+"""Print a trace block by block, to find the cause of a wrong heatmap."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 MAP_KINDS: dict[type, str] = {
     KeptMap: "kept",
-    Attention: "made of queries and keys",
-    SampledAttention: "made of sampled points",
-    Lazy: "made when the backward pass has come to its block",
+    Attention: "computed from queries and keys",
+    SampledAttention: "computed from sampled points",
+    Lazy: "computed when the backward pass reaches its block",
 }
 
 
 def describe(trace: Trace) -> str:
-    """The plan of a trace, the attention records block by block, and where the answer is read."""
+    """Describe the plan of a trace, its attention records block by block, and its read-outs."""
     lines = [*str(trace.plan).splitlines(), ""]
     for step in trace.steps:
         if isinstance(step, Transfer):
-            lines += [f"{step.later} is made of {step.earlier}", ""]
+            lines += [f"{step.later} is computed from {step.earlier}", ""]
             continue
         if len(step) > 1:
             lines.append(f"{len(step)} operations that read the same state:")
@@ -47,7 +47,7 @@ def _record(record: AttentionRecord) -> Iterator[str]:
     facts = {
         "operation": str(record.operation),
         "map": _map(record.source),
-        "gradient": "not taken" if record.gradient_source is None else _map(record.gradient_source),
+        "gradient": "not computed" if record.gradient_source is None else _map(record.gradient_source),
         "W_v": _shape(record.value_weight),
         "W_o": _shape(record.output_weight) + ("" if record.output_scale is None else ", times a norm's scale"),
         "state": _shape(record.key_state),
@@ -59,7 +59,7 @@ def _record(record: AttentionRecord) -> Iterator[str]:
 
 
 def _map(mixing: Mixing) -> str:
-    return f"{tuple(mixing.shape)} {MAP_KINDS.get(type(mixing), 'made of the gradient of the mixed values')}"
+    return f"{tuple(mixing.shape)} {MAP_KINDS.get(type(mixing), 'computed from the gradient of the mixed values')}"
 
 
 def _shape(x: Tensor | None) -> str:

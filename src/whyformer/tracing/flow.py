@@ -1,4 +1,4 @@
-"""Information followed backwards through the residual blocks: the one recursion of rollout, TA, GA and BI."""
+"""The flow of information backwards through the residual blocks: the recursion shared by rollout, TA, GA and BI."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from whyformer.models.joined import Transfer
 from whyformer.tracing.record import AttentionRecord
 from whyformer.watching.folds import fold_whole
 
-# Attention operations that read the same state, or what makes one stream of another between them.
+# Attention operations that read the same state, or a transfer from one stream to another between them.
 Step = tuple[AttentionRecord, ...] | Transfer
-Mix = Callable[[AttentionRecord], MixingMatrix]  # M of a record, or of a tile of it
+Mix = Callable[[AttentionRecord], MixingMatrix]  # M of a record, or of one of its tiles
 
 
 @dataclass(frozen=True)
 class HeadMean:
-    """The mean over heads of A, or of (A ⊙ ∇A)⁺ (GA Eq. 5); each key token scaled by a factor of its own, if given.
+    """The mean over heads of A, or of (A ⊙ ∇A)⁺ (GA Eq. 5), optionally with a scale per key token.
 
-    It is called with a record, or with a tile of one; whole records are folded by a kernel that knows it.
+    It is called with a record or one of its tiles; whole records can be folded by a kernel.
     """
 
     times_gradient: bool = False
-    key_scales: Mapping[int, TokenScores] | None = None  # by the number of the operation
+    key_scales: Mapping[int, TokenScores] | None = None  # by operation
 
     def __call__(self, tile: AttentionRecord) -> MixingMatrix:
         mixed = head_mean((tile.map * tile.gradient).clamp(min=0) if self.times_gradient else tile.map)
         if self.key_scales is None:
             return mixed
         mixed = mixed * self.key_scales[tile.operation][:, None, :]
-        scale = tile.output_scale  # of a norm between W_o and the residual stream, a constant of each query
+        scale = tile.output_scale  # of a norm between W_o and the residual stream, constant per query
         return mixed if scale is None else mixed * scale[:, :, None].to(mixed.dtype)
 
     def fold(self, rows: Rows, record: AttentionRecord) -> Rows | None:
-        """rows @ self(record) at once, by a kernel that knows it; None where there is none."""
+        """Compute rows @ self(record) by a kernel; None if none applies."""
         call, gradient = record.call, record.mixed_gradient if self.times_gradient else None
         if call is None or (self.times_gradient and (gradient is None or gradient.map_share is not None)):
             return None
@@ -53,11 +53,11 @@ def flow(
     *,
     normalise_rows: bool = False,
 ) -> dict[str, Rows]:
-    """What attention adds to `start` in start · (M_L + I)…(M_1 + I), later blocks on the left (BI Eq. 16).
+    """Compute start · (M_L + I)…(M_1 + I) without `start` itself, later blocks on the left (BI Eq. 16).
 
-    The start itself, which the residual connections hand down unmixed, is left out of the result: it says where the
-    answer is read, not why. The records of one step read the same state. `normalise_rows` divides each row of M + I
-    by its sum. Where one stream was made of another, r ← r · B on the way (a merge of patches, a bridge).
+    The start, which the residual connections carry down unmixed, is left out: it says where the answer is read, not
+    why. The records of one step read the same state. `normalise_rows` divides each row of M + I by its sum. At a
+    transfer between streams (a merge of patches, a bridge), r ← r · B.
     """
     kept = dict(start)
     moved = {stream: torch.zeros_like(rows) for stream, rows in start.items()}
@@ -81,37 +81,37 @@ def flow(
 
 
 def carry(rows: dict[str, Rows], steps: Sequence[Step]) -> dict[str, Rows]:
-    """What the rows become on the way through steps whose attention adds nothing."""
+    """Carry rows through the transfers among some steps, skipping attention."""
     for step in reversed(steps):
         rows = step.carry(rows) if isinstance(step, Transfer) else rows
     return rows
 
 
 def records_of(steps: Iterable[Step]) -> Iterator[AttentionRecord]:
-    """The attention records of steps, in their order."""
+    """The attention records of steps, in order."""
     return (record for step in steps if not isinstance(step, Transfer) for record in step)
 
 
 def each_record(steps: Iterable[Step], change: Callable[[AttentionRecord], AttentionRecord]) -> tuple[Step, ...]:
-    """The steps with every record changed."""
+    """Apply a function to every record of the steps."""
     return tuple(step if isinstance(step, Transfer) else tuple(map(change, step)) for step in steps)
 
 
 def select_records(steps: Iterable[Step], is_kept: Callable[[AttentionRecord], bool]) -> tuple[Step, ...]:
-    """The steps with some of their records, without those that are left empty."""
+    """Filter the records of the steps, dropping empty steps."""
     parts = (step if isinstance(step, Transfer) else tuple(filter(is_kept, step)) for step in steps)
     return tuple(part for part in parts if part)
 
 
 def fold(rows: Rows, record: AttentionRecord, mixing: Mix) -> Rows:
-    """rows @ mixing(record), between the tokens that its maps are about."""
+    """Compute rows @ mixing(record), between the tokens of its maps."""
     if record.tokens is None:
         return _fold(rows, record, mixing)
     return record.tokens.to_keys(_fold(record.tokens.of_queries(rows), record, mixing))
 
 
 def dense(record: AttentionRecord, mixing: Mix) -> MixingMatrix:
-    """mixing(record) as one matrix between all tokens of its streams."""
+    """Compute mixing(record) as one matrix over all tokens of its streams."""
     if record.tokens is None:
         return mixing(record)
     positions = torch.arange(record.lengths[0], device=record.source.device).expand(record.batch, -1)
@@ -119,7 +119,7 @@ def dense(record: AttentionRecord, mixing: Mix) -> MixingMatrix:
 
 
 def _fold(rows: Rows, record: AttentionRecord, mixing: Mix) -> Rows:
-    """rows @ mixing(record), tile by tile, or on chip: a map that is not kept is never whole."""
+    """Compute rows @ mixing(record) by a kernel or tile by tile, never building a map that is not kept."""
     if isinstance(mixing, HeadMean):
         folded = mixing.fold(rows, record)
         if folded is not None:
@@ -127,7 +127,7 @@ def _fold(rows: Rows, record: AttentionRecord, mixing: Mix) -> Rows:
     sums: Rows | None = None
     for part, tile in record.tiles():
         weights = rows[..., part]
-        if sums is not None and not bool(weights.any()):  # nothing flows here: most of a read-out's first row
+        if sums is not None and not bool(weights.any()):  # zero in most tiles of a read-out
             continue
         product = weights @ mixing(tile)
         sums = product if sums is None else sums + product

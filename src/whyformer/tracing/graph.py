@@ -1,4 +1,4 @@
-"""The graph of one forward pass, kept so that relevance or gradients can be taken back through it."""
+"""The graph of a forward pass, kept for relevance or gradients."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from whyformer.tracing.record import AttentionRecord
 from whyformer.watching.mixing import Lazy, Mixing
 from whyformer.watching.tap import Tap
 
-SCORED = ("attn_lrp", "cp_lrp")  # whose relevance is that of the score, not of 1
+SCORED = ("attn_lrp", "cp_lrp")  # rule sets that start from the score, not from 1
 
 
 @dataclass(frozen=True, eq=False)
 class End:
-    """A tensor of the model's output that the score is read from: the gradient of the score there, and its part of it.
+    """A tensor of the model's output that the score depends on, with the gradient of the score there.
 
-    The embeddings of a dual encoder are multiplied with each other: `embeddings` says how many share the score.
+    The score of a dual encoder is a product of embeddings: `embeddings` is the number of those that share it.
     """
 
     value: Tensor
@@ -40,11 +40,11 @@ class End:
 
     @property
     def shared_gradient(self) -> Tensor:
-        """The gradient of the score; of a product of embeddings, each one's share of it."""
+        """The gradient of the score; for a product of embeddings, this one's share of it."""
         return self.gradient / self.embeddings if self.embeddings else self.gradient
 
     def start(self, rules: Rules, score: ExampleScores) -> Tensor:
-        """The relevance that starts here: its part of the score for the ε-rules, else 1 where a logit is read."""
+        """The initial relevance: this tensor's part of the score for the ε-rules, otherwise 1 at the logit."""
         part = self.shared_gradient * self.value.detach()
         if rules in SCORED:
             return part
@@ -52,7 +52,7 @@ class End:
 
 
 def ends_of(score: Score, output: Any) -> list[End]:
-    """Where relevance starts: what the score itself does is taken back by its gradient, not by rules."""
+    """The tensors where relevance starts; the score function itself is backpropagated by gradient, not by rules."""
     leaves, shape = tree_flatten(output)
     places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.requires_grad]
     cut = {n: leaves[n].detach().requires_grad_() for n in places}
@@ -62,7 +62,7 @@ def ends_of(score: Score, output: Any) -> list[End]:
         raise HiddenGradient
     gradients = torch.autograd.grad(scores.sum(), list(cut.values()), allow_unused=True) if cut else ()
     ends = [(leaves[n], gradient) for n, gradient in zip(places, gradients, strict=True) if gradient is not None]
-    if not ends:  # an output that cannot be taken apart
+    if not ends:  # an output that cannot be flattened
         return [End(scores, torch.ones_like(scores))]
     embeddings = [getattr(output, name, None) for name in ("image_embeds", "text_embeds")]
     count = sum(any(value is x for x in embeddings) for value, _ in ends)
@@ -71,13 +71,13 @@ def ends_of(score: Score, output: Any) -> list[End]:
 
 @dataclass(frozen=True)
 class MapRelevances:
-    """The relevance of maps, by the number of their operation."""
+    """The relevance of maps, by operation."""
 
     by_operation: Mapping[int, Mixing]
     read_remarks: Callable[[], tuple[str, ...]] = tuple
 
     def on(self, record: AttentionRecord) -> AttentionRecord:
-        """The record with its relevance, where the score depends on it."""
+        """Add its relevance to a record, None if the score does not depend on it."""
         return replace(record, relevance_source=self.by_operation.get(record.operation))
 
     def __getitem__(self, record: AttentionRecord) -> AttentionMap:
@@ -85,15 +85,15 @@ class MapRelevances:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a reader must know of how it came about, once it has been read."""
+        """Remarks on how the relevance was computed, complete once it has been read."""
         return self.read_remarks()
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """The score of each example, where it is read, and what of: the maps by operation, the inputs by stream.
+    """The score of each example, the ends it is read from, the maps by operation, and the inputs by stream.
 
-    Pixels are a stream of their own; of word pieces and regions the inputs are their embeddings.
+    Pixels are a stream of their own; the inputs of word pieces and regions are their embeddings.
     """
 
     score: ExampleScores
@@ -102,11 +102,11 @@ class Graph:
     leaves: Mapping[str, Leaf]
     batch: int
     rule_graph: RuleGraph | None = None
-    blocks: BlockPass | None = None  # where the backward pass goes block by block
+    blocks: BlockPass | None = None  # if the backward pass runs block by block
     positions: Sequence[PositionLeaf] = ()
 
     def map_relevances(self, rules: Rules, *, strict: bool = True) -> MapRelevances:
-        """The relevance of each map that the score depends on; the graph is used up."""
+        """The relevance of each map that the score depends on. Frees the graph."""
         remarks = partial(self._remarks, rules)
         if self.blocks is not None:
             assert self.rule_graph is not None
@@ -128,23 +128,23 @@ class Graph:
         return MapRelevances(reached, remarks)
 
     def input_relevances(self, rules: Rules, *, strict: bool = True) -> Attribution:
-        """The relevance of each input, pixels or embeddings, summed over channels; the graph is used up.
+        """The relevance of each input, pixels or embeddings, summed over channels. Frees the graph.
 
-        That of a position is added to the token that stands there, where positions are inputs.
+        If positions are inputs, their relevance is added to the tokens at these positions.
         """
         inputs = [leaf.value for leaf in self.leaves.values()]
         parts = self._relevance([*inputs, *(value for _, value in self.positions)], rules, strict=strict)
         scores = self._by_stream(parts[: len(inputs)])
         for (stream, _), part in zip(self.positions, parts[len(inputs) :], strict=True):
-            if part is not None:  # where words are scored with their positions, these have no path of their own
+            if part is not None:  # None where word embeddings already include positions
                 scores[stream] = scores[stream] + part.detach().sum(dim=-1)
-        # The reference's "lrp" doubles what it hands on; with pixels, positions and class tokens have their share.
+        # The reference's "lrp" doubles relevance; with pixels, positions and class tokens have a share.
         adds_up = rules != "lrp" and not self._has_pixels
         completeness = incompleteness(scores, *self._starts(rules)) if adds_up else None
         return Attribution(scores, completeness, self._remarks(rules))
 
     def inputs_times_gradients(self, backward: Backward) -> Attribution:
-        """Each input times its gradient, summed over channels; by rules they add up to the score, but for biases."""
+        """Each input × gradient, summed over channels; by rules they add up to the score, except for biases."""
         leaves = [leaf.value for leaf in self.leaves.values()]
         with using_rules(self.rule_graph, backward):
             gradients = (
@@ -166,15 +166,15 @@ class Graph:
         return any(stream == "pixels" or leaf.by_patch is not None for stream, leaf in self.leaves.items())
 
     def _starts(self, rules: Rules) -> list[Tensor]:
-        """The relevance that each end starts with."""
+        """The initial relevance of each end."""
         return [end.start(rules, self.score) for end in self.ends]
 
     def _remarks(self, rules: Rules) -> tuple[str, ...]:
         assert self.rule_graph is not None
         missing = self.rule_graph.without_rule | (set() if self.blocks is None else self.blocks.without_rule)
-        without_rule = f"Passed as a gradient, for want of a rule: {', '.join(sorted(missing))}."
+        without_rule = f"Backpropagated by gradient, without a rule: {', '.join(sorted(missing))}."
         wide = f"The model is in {self.rule_graph.half}; relevance was computed in float32."
-        coarse = f"By the rules of {rules}, half precision and TF32 were seen to change the ranking: see precision."
+        coarse = f"With rules={rules!r}, half precision and TF32 can change the ranking: see precision."
         applies = {
             without_rule: bool(missing),
             wide: self.rule_graph.precise and self.rule_graph.half is not None,
@@ -182,11 +182,11 @@ class Graph:
         }
         return tuple(remark for remark, is_true in applies.items() if is_true)
 
-    def _relevance(self, wanted: list[Tensor], rules: Rules, *, strict: bool) -> list[Tensor | None]:
-        """The relevance of each tensor, some of which must have some."""
-        passes, parts = self._backpropagate(wanted, rules, strict=strict)
+    def _relevance(self, leaves: list[Tensor], rules: Rules, *, strict: bool) -> list[Tensor | None]:
+        """The relevance of each tensor; raise if none has any."""
+        passes, parts = self._backpropagate(leaves, rules, strict=strict)
         relevances: list[Tensor | None] = []
-        for value, of_value in zip(wanted, parts, strict=True):
+        for value, of_value in zip(leaves, parts, strict=True):
             known = [
                 one_pass.relevance(x, value.detach())
                 for one_pass, x in zip(passes, of_value, strict=True)
@@ -198,38 +198,38 @@ class Graph:
         return relevances
 
     def _backpropagate(
-        self, wanted: list[Tensor], rules: Rules, *, strict: bool
+        self, leaves: list[Tensor], rules: Rules, *, strict: bool
     ) -> tuple[list[BackwardPass], list[tuple[Tensor | None, ...]]]:
-        """The passes that make up a relevance, and what comes back to each tensor by each of them."""
+        """The passes of a relevance, and the result of each at every tensor."""
         assert self.rule_graph is not None
         if RULES[rules]["add"] is balanced_sum and self.rule_graph.has_ambiguous_axis:
-            for example in (0, self.batch - 1):  # one alone may stand where its token's number is
+            for example in (0, self.batch - 1):  # an example may coincide with its token's index, but not both
                 with self.rule_graph.using_gradient_of(example):
-                    torch.autograd.grad(self.score[example], wanted, retain_graph=True, allow_unused=True)
+                    torch.autograd.grad(self.score[example], leaves, retain_graph=True, allow_unused=True)
         passes = self._passes(rules, strict)
         parts = [
-            self._backward(wanted, starts, one_pass, keep=n < len(passes))
+            self._backward(leaves, starts, one_pass, keep=n < len(passes))
             for n, (one_pass, starts) in enumerate(passes, 1)
         ]
         return [one_pass for one_pass, _ in passes], list(zip(*parts, strict=True))
 
     def _passes(self, rules: Rules, strict: bool) -> list[tuple[BackwardPass, list[Tensor]]]:
-        """How relevance is taken back, and what starts at each end: all at once, or what is for and what is against."""
+        """The passes of relevance with their start at each end: one, or one each for positive and negative parts."""
         assert self.rule_graph is not None
         precise = self.rule_graph.precise
         if not precise and rules in GRADIENT_FORMS:
             one_pass = BackwardPass(GRADIENT_FORMS[rules], precise, strict, is_gradient=True)
             return [(one_pass, [end.shared_gradient for end in self.ends])]
         one_pass, starts = BackwardPass(RULES[rules], precise, strict), self._starts(rules)
-        against = [-part.clamp(max=0) for part in starts]
-        is_one_sided = any(end.embeddings for end in self.ends) or not any(bool(x.any()) for x in against)
+        negative = [-part.clamp(max=0) for part in starts]
+        is_one_sided = any(end.embeddings for end in self.ends) or not any(bool(x.any()) for x in negative)
         if RULES[rules]["add"] is not balanced_sum or is_one_sided:
             return [(one_pass, starts)]
-        # Balanced sums make nothing of relevance that adds up to nothing, as that of a contrast.
-        return [(one_pass, [part.clamp(min=0) for part in starts]), (one_pass, against)]
+        # Balanced sums turn relevance that sums to 0, such as a contrast's, into 0.
+        return [(one_pass, [part.clamp(min=0) for part in starts]), (one_pass, negative)]
 
     def _backward(
-        self, wanted: list[Tensor], starts: list[Tensor], one_pass: BackwardPass, *, keep: bool
+        self, leaves: list[Tensor], starts: list[Tensor], one_pass: BackwardPass, *, keep: bool
     ) -> Sequence[Tensor | None]:
         assert self.rule_graph is not None
         assert one_pass.rules is not None
@@ -237,9 +237,9 @@ class Graph:
         if self.blocks is not None:
             self.blocks.begin(ends, starts, self.rule_graph, one_pass)
             with self.rule_graph.using(one_pass.rules, strict=one_pass.strict):
-                return self.blocks.before(wanted)
+                return self.blocks.before(leaves)
         with self.rule_graph.using(one_pass.rules, strict=one_pass.strict, keep=keep):
-            return torch.autograd.grad(ends, wanted, starts, retain_graph=keep, allow_unused=True)
+            return torch.autograd.grad(ends, leaves, starts, retain_graph=keep, allow_unused=True)
 
     def _by_stream(self, parts: Sequence[Tensor | None]) -> StreamScores:
         return {
@@ -249,7 +249,7 @@ class Graph:
 
 
 def incompleteness(scores: StreamScores, *starts: Tensor) -> ExampleScores:
-    """How far the scores are from adding up to what was there to share out, as a share of it, whatever its signs."""
+    """The difference between the sum of the scores and the initial relevance, relative to its absolute sum."""
     batch = len(next(iter(scores.values())))
     added = torch.stack([values.sum(dim=1) for values in scores.values()]).sum(dim=0)
     whole = torch.cat([start.reshape(batch, -1) for start in starts], dim=1)

@@ -1,4 +1,4 @@
-"""Inputs on a path from a baseline to themselves: pixels as they are given, word pieces and regions once embedded."""
+"""Inputs on a path from a baseline: pixels themselves, and the embeddings of word pieces and regions."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ ALMOST_ZERO = 1e-6
 
 @dataclass(frozen=True)
 class Leaf:
-    """An input in the graph: its value there, and how far it is from where its path starts to the input as it is.
+    """An input in the graph: its value, and the difference between the end and the start of its path.
 
-    `by_patch` sums what the pixels of pictures among words have for each patch of the image stream.
+    `by_patch` sums the pixels of pictures among words for each patch of the image stream.
     """
 
     value: Tensor
@@ -37,7 +37,7 @@ class Leaf:
     by_patch: Callable[[Tensor], TokenScores] | None = None
 
     def scores(self, stream: str, x: Tensor) -> TokenScores:
-        """What the input's values have, summed over channels: a score for every pixel, frame or token."""
+        """Sum `x` over the channels of the input, to one score per pixel, frame or token."""
         if self.by_patch is not None:
             return self.by_patch(x.detach())
         axis = channel_axis(stream)
@@ -53,15 +53,14 @@ def scaled_inputs(
     baseline: str | Tensor,
     leaves: dict[str, Leaf] | None = None,
 ) -> Iterator[Inputs]:
-    """The inputs repeated once per scale, these streams each at its point of the path.
+    """Repeat the inputs once per scale, with the given streams at their point of the path.
 
-    Where a module's output is what is scaled, it is so while inside. What is scaled becomes a leaf of the graph if
-    `leaves` are to be kept, by stream; pixels are a stream of their own. Noise is on every stream, and is where the
-    path ends.
+    Outputs of modules are scaled within the context. Scaled tensors become leaves of the graph, collected in `leaves`
+    by stream if given; pixels are a stream of their own. Noise is added to every stream, at the end of the path.
     """
     inputs = repeat_inputs(call.inputs, len(scales), call.batch)
     by_example = scales.repeat_interleave(call.batch)
-    if call.family.is_one_stack:  # whatever it was made of
+    if call.family.is_one_stack:  # which includes the streams it was computed from
         streams = [stream.name for stream in call.family.streams]
     chosen = [stream for stream in call.family.streams if stream.name in streams or call.noise is not None]
     own_streams: dict[nn.Module, list[Stream]] = {}
@@ -80,14 +79,14 @@ def scaled_inputs(
             own_streams.setdefault(scaled_module(call.model, stream.scaled), []).append(stream)
     has_pixels = any(stream.scaled is None for stream in call.family.streams)
     if has_pixels and (isinstance(baseline, Tensor) or baseline != "padding"):
-        baseline = "zero"  # what was given is for the pixels, and no word piece starts there
+        baseline = "zero"  # the baseline is for the pixels, not for word pieces
         if call.bridge is not None and padding_token(config_of(call.model)) is not None:
-            baseline = "padding"  # words among which there are pictures are read by a decoder
+            baseline = "padding"  # a decoder reads words with pictures among them
 
     def change(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
-        given = call.word_pieces(own_streams[module][0].name)
-        if given is not None and output.dim() == 3 and output.shape[1] < given.shape[-1]:
-            return output  # padding, which the model embeds by itself (LED)
+        ids = call.word_pieces(own_streams[module][0].name)
+        if ids is not None and output.dim() == 3 and output.shape[1] < ids.shape[-1]:
+            return output  # padding, which the model embeds separately (LED)
         own_stream = own_streams[module].pop(0) if len(own_streams[module]) > 1 else own_streams[module][0]
         is_scaled = own_stream.name in streams
         start = _embedding_baseline(baseline, module, args, kwargs, config_of(call.model)) if is_scaled else 0.0
@@ -106,7 +105,7 @@ def scaled_inputs(
 
 
 def inputs_as_they_are(call: ModelCall, leaves: dict[str, Leaf] | None = None) -> AbstractContextManager[Inputs]:
-    """The inputs, with noise where the question has any; as leaves of the graph if these are to be kept."""
+    """The inputs, with noise if the call has any; as leaves of the graph if `leaves` is given."""
     if leaves is None and call.noise is None:
         return nullcontext(call.inputs)
     streams = [stream.name for stream in call.family.streams]
@@ -114,7 +113,7 @@ def inputs_as_they_are(call: ModelCall, leaves: dict[str, Leaf] | None = None) -
 
 
 def _with_noise(call: ModelCall, stream: Stream, values: Tensor, copies: int, is_real: Tensor | None) -> Tensor:
-    """The values of a stream's input with the question's noise, the same on every copy of the examples."""
+    """Add the call's noise to a stream's input, the same for every copy of the examples."""
     if call.noise is None:
         return values
     own = values[: len(values) // copies].detach()
@@ -123,7 +122,7 @@ def _with_noise(call: ModelCall, stream: Stream, values: Tensor, copies: int, is
 
 
 def _real_pixels(name: str, inputs: Inputs) -> Tensor | None:
-    """Which pixels of a picture, or samples of a sound, are no padding, where a mask says so."""
+    """Which pixels of a picture, or samples of a sound, are not padding; None without a mask."""
     mask, values = inputs.get((INPUT_TENSORS[name].mask if name in INPUT_TENSORS else None) or ""), inputs[name]
     if not isinstance(mask, Tensor) or len(mask) != len(values) or mask.dim() > values.dim():
         return None
@@ -133,7 +132,7 @@ def _real_pixels(name: str, inputs: Inputs) -> Tensor | None:
 
 
 def _real_tokens(stream: Stream, call: ModelCall, tokens: Tensor) -> Tensor | None:
-    """Which tokens of a stream are no padding, where masks say so; regions may be embedded after words."""
+    """Which tokens of a stream are not padding; None without masks. Regions may be embedded after words."""
     masks = [call.inputs.get(name) for name in (stream.mask, "visual_attention_mask") if name]
     known = [mask.reshape(len(mask), -1) for mask in masks if isinstance(mask, Tensor) and mask.dim() in (2, 3)]
     joined = (torch.cat(known[:count], dim=1) for count in range(1, len(known) + 1))
@@ -148,10 +147,10 @@ def _pictures(
     baseline: str | Tensor,
     leaves: dict[str, Leaf] | None,
 ) -> Tensor:
-    """The pixels of pictures among words, each at the point of the path that its example is at."""
+    """The pixels of pictures among words, each at the path point of its example."""
     pixels, rows = inputs["pixel_values"], len(call.inputs["pixel_values"])
     examples = bridge.pixel_examples(call.inputs)
-    # Where there is an axis of pictures or tiles, one of zeros is none.
+    # All-zero entries on an axis of pictures or tiles are padding.
     is_picture = (pixels != 0).flatten(2).any(dim=2)[..., None, None, None] if pixels.dim() == 5 else None
     if call.noise is not None:
         real = None if is_picture is None else is_picture[:rows]
@@ -168,11 +167,11 @@ def _pictures(
 
 
 def _own_tokens(call: ModelCall, stream: Stream, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
-    """How many of the tokens are the text's own, where the model pads it to a length that suits it (Longformer)."""
-    ids, given = kwargs.get("input_ids", args[0] if args else None), call.word_pieces(stream.name)
-    if not isinstance(ids, Tensor) or given is None:
+    """The number of tokens of the text itself, if the model pads it to a multiple (Longformer); otherwise None."""
+    ids, text_ids = kwargs.get("input_ids", args[0] if args else None), call.word_pieces(stream.name)
+    if not isinstance(ids, Tensor) or text_ids is None:
         return None
-    own = given.shape[-1]  # the one choice of a multiple-choice head lies on an axis of its own
+    own = text_ids.shape[-1]  # the single choice of a multiple-choice head has an axis of its own
     return own if ids.dim() == 2 and ids.shape[1] > own else None
 
 
@@ -184,7 +183,7 @@ def _point(
     leaves: dict[str, Leaf] | None,
     by_patch: Callable[[Tensor], TokenScores] | None = None,
 ) -> Tensor:
-    """The point of the path at each example's scale: a leaf in float32 at least, handed on in the input's own dtype."""
+    """The point of the path at each example's scale: a leaf in float32 at least, cast to the input's dtype."""
     exact = end.detach().to(torch.promote_types(end.dtype, torch.float32))
     if isinstance(start, Tensor):
         start = _per_example(start.detach().to(exact), exact, stream)
@@ -199,7 +198,7 @@ def _point(
 
 
 def _per_example(start: Tensor, end: Tensor, stream: str) -> Tensor:
-    """A baseline that fits the input: one for all examples, or one each, for every scale."""
+    """Fit a baseline to the input: one for all examples, or one each, repeated for every scale."""
     if start.dim() == end.dim() and 1 < len(start) < len(end) and len(end) % len(start) == 0:
         start = start.repeat(len(end) // len(start), *[1] * (end.dim() - 1))
     try:
@@ -216,19 +215,19 @@ def _per_example(start: Tensor, end: Tensor, stream: str) -> Tensor:
 def _changed_output(
     call: ModelCall, module: nn.Module, path: str, batch: int, change: Callable[..., Tensor]
 ) -> Iterator[None]:
-    """While inside, the module gives what `change` makes of its output."""
+    """Replace the module's output by the result of `change` within the context."""
     name = f"The module {path!r} of {type(call.model).__name__}"
     thread, calls = get_ident(), []
 
     def hook(module: nn.Module, args: Any, *rest: Any) -> Any:
-        # The hook sits on the module: it fires in other threads too, and while another thread takes its own away
-        # PyTorch may call it without keyword arguments.
+        # A hook on a module also fires in other threads, and while another thread removes its own hook, PyTorch may
+        # call it without keyword arguments.
         if get_ident() != thread:
             return None
         kwargs, output = rest
         tensor, *others = output if isinstance(output, tuple) else (output,)
         if not isinstance(tensor, Tensor) or len(tensor) != batch:
-            raise UnsupportedModel(f"{name} gives no tensor [example, …] to scale. {ROW_TO_WRITE}")
+            raise UnsupportedModel(f"{name} does not return a tensor [example, …] to scale. {ROW_TO_WRITE}")
         calls.append(True)
         changed = change(module, args, kwargs, tensor)
         return (changed, *others) if isinstance(output, tuple) else changed
@@ -239,11 +238,11 @@ def _changed_output(
     finally:
         handle.remove()
     if not calls:
-        raise UnsupportedModel(f"{name} is never called: the path would stand still. {ROW_TO_WRITE}")
+        raise UnsupportedModel(f"{name} is never called, so its output cannot be scaled. {ROW_TO_WRITE}")
 
 
 def padding_token(config: Any) -> int | None:
-    """The token that fills texts up; of a model with pictures among words, its decoder's."""
+    """The padding token; for a model with pictures among words, its decoder's."""
     pad: int | None = getattr(getattr(config, "text_config", None) or config, "pad_token_id", None)
     return pad
 
@@ -277,7 +276,7 @@ def _embedding_baseline(
     ids = kwargs.get("input_ids", args[0] if args else None)
     if not isinstance(ids, Tensor):
         return 0.0
-    # Regions start at features of zero, also where they are embedded with the text.
+    # Regions start at zero features, also if they are embedded with the text.
     first = torch.zeros_like(ids) if ids.is_floating_point() else torch.full_like(ids, pad)
     features = kwargs.get("visual_embeds")
     starts = {} if features is None else {"visual_embeds": torch.zeros_like(features)}

@@ -1,4 +1,4 @@
-"""Gaussian noise on inputs, the same for an example whatever else is in its batch."""
+"""Gaussian noise on inputs, the same for an example in any batch."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ class Noise:
     """Noise on the inputs of a model.
 
     Attributes:
-        size: Its standard deviation, as a share of the range of each example's own values, max − min (Smilkov et al.
-            2017).
-        draw: Which draw it is, counted from 0.
+        size: Its standard deviation, as a share of the range max − min of each example's values (Smilkov et al. 2017).
+        draw: The number of the draw, from 0.
     """
 
     size: float
     draw: int = 0
 
     def on(self, stream: str, values: Tensor, examples: Tensor, is_real: Tensor | None = None) -> Tensor:
-        """The values of a stream's input with noise on those that are real, `examples` saying whose each row is.
+        """Add noise to the real values of a stream's input; `examples` is the example of each row.
 
-        Numbers are drawn for an example's real values in their order, so that padding and other examples change none.
+        Numbers are drawn for an example's real values in order, so that padding and other examples do not change them.
         """
         real = (torch.ones_like(values) if is_real is None else is_real.expand_as(values)).bool()
         noise = torch.zeros_like(values, dtype=torch.float64)
@@ -41,6 +40,6 @@ class Noise:
 
 
 def _numbers(draw: int, stream: str, count: int) -> Tensor:
-    """So many standard normal numbers: the first of a sequence that each draw and stream has of its own."""
+    """Draw standard normal numbers, from a separate sequence for each draw and stream."""
     generator = np.random.default_rng((draw, zlib.crc32(stream.encode())))
     return torch.from_numpy(generator.standard_normal(count))

@@ -1,4 +1,4 @@
-"""The same question asked along a path from a baseline to the input: what integrated gradients need."""
+"""Gradients along a path from a baseline to the input, for integrated gradients."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from whyformer.watching.watcher import Watcher
 
 Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
 
-# How many tokens run through a model at once when an input is repeated: enough to fill the device. Those of inputs
-# longer than SHORT count for more, as they attend to more.
+# Tokens that run through a model at once when an input is repeated: enough to fill the device. Tokens of inputs
+# longer than SHORT weigh more, since they attend to more.
 TOKENS_AT_ONCE = {"cpu": 2_048, "cuda": 131_072}
 SHORT = 256
 
 
 def nodes_and_weights(quadrature: Quadrature, steps: int) -> tuple[Tensor, Tensor]:
-    """Where on [0, 1] the path is probed, and what each probe counts."""
+    """The nodes of a quadrature on [0, 1], and their weights."""
     if steps < 1:
         raise WhyformerError(f"steps={steps}: the path needs at least one.")
     if quadrature == "gauss":
@@ -54,7 +54,7 @@ def integrated_map_gradients(
     baseline: str | Tensor,
     inputs_at_once: int,
 ) -> dict[int, AttentionMap]:
-    """By operation, the weighted sum over the path's nodes of a map's gradient, its rows at some positions only."""
+    """The weighted sum of map gradients over the nodes of the path, by operation, for rows at some positions only."""
     copies = max(1, inputs_at_once // question.batch)
     sums: dict[int, AttentionMap] = {}
     operations = [record.operation for record, _ in rows]
@@ -86,8 +86,7 @@ def gradients_at(
 ) -> list[Mixing]:
     """The gradients of these operations' maps at each scale of the streams, scale by scale along the batch.
 
-    Without scales, of the inputs as they are. What runs before the first of them does so on the model's own fused
-    kernels, without a graph.
+    Without scales, those of the inputs themselves. Earlier operations run on the model's fused kernels without a graph.
     """
     copies = 1 if scales is None else len(scales)
     batch, start = question.batch * copies, min(operations)
@@ -98,14 +97,16 @@ def gradients_at(
         output = watcher.run(question.model, **inputs)
         scores = [question.score(part) for part in split_output(output, question.batch, copies)]
         if any(len(score) != question.batch for score in scores):
-            raise WhyformerError(f"The target gave {len(scores[0])} scores for {question.batch} examples: one each.")
+            raise WhyformerError(
+                f"The target returned {len(scores[0])} scores for {question.batch} examples: return one per example."
+            )
         with using_rules(rule_graph, question.backward):
             taps = [watcher.taps[operation - start] for operation in operations]
             return gradients(torch.cat(scores), taps, batch, question.backward)
 
 
 def inputs_at_once(tokens: int, device: str) -> int:
-    """How many inputs of so many tokens run at once."""
+    """The number of inputs of `tokens` tokens that run at once."""
     return TOKENS_AT_ONCE.get(device, TOKENS_AT_ONCE["cpu"]) // (tokens * max(SHORT, tokens) // SHORT)
 
 
@@ -114,7 +115,7 @@ def integrated_inputs(
 ) -> tuple[StreamScores, ExampleScores]:
     """Each input's difference from the baseline times its integrated gradient, summed over channels.
 
-    And what they should add up to: the score less that of the baseline.
+    Also return their expected sum: the score minus that of the baseline.
     """
     copies = max(1, inputs_at_once // question.batch)
     streams = [stream.name for stream in question.family.streams]
@@ -141,7 +142,7 @@ def integrated_inputs(
 def _scores_at(
     question: Question, streams: Sequence[str], scales: Tensor, baseline: str | Tensor, leaves: dict[str, Leaf]
 ) -> tuple[list[ExampleScores], RuleGraph | None, BlockPass | None]:
-    """The scores at each scale. No map is asked for: plain gradients go back through the model's own kernels."""
+    """The scores at each scale, without maps: plain gradients run through the model's own kernels."""
     batch = question.batch * len(scales)
     rule_graph = make_rule_graph(question.model, batch, question.backward)
     with torch.inference_mode(False), scaled_inputs(question, streams, scales, baseline, leaves) as inputs:

@@ -1,4 +1,4 @@
-"""What a forward pass keeps, and how it is taken back: decided once, before it runs."""
+"""The plan of a forward pass: what it keeps, and how its backward pass runs, decided once."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from whyformer.tracing.question import ModelCall
 from whyformer.tracing.reads import Reads
 from whyformer.watching.kernels import KEPT
 
-MAPS = 2  # that the graph of a block keeps: its map, and the gradient of that
-KEPT_DTYPES = (torch.float32, torch.float64)  # in which small maps are kept; of half precision a GPU folds them
+MAPS = 2  # kept in the graph of a block: its map and the gradient of the map
+KEPT_DTYPES = (torch.float32, torch.float64)  # of small maps that are kept; a GPU folds those in half precision
 
 MapStorage = Literal["kept", "folded", "shapes only"]
-# Of one stack, the last map that the score depends on; of several streams, the last of each pair, or the decoder's.
+# "last" is the last map that the score depends on; for several streams, the last of each pair, or of the decoder.
 MapGradients = Literal["none", "last", "last of each pair", "last of the decoder", "all"]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a forward pass keeps, and how it is taken back.
+    """The decisions about a forward pass: what it keeps, and how its backward pass runs.
 
     Attributes:
-        maps: Whether attention maps are kept unless they are too large, folded into queries, keys and values wherever
-            they can be made again, or only their shapes noted.
-        first_operation: The first attention operation that is watched; the model runs those before it as ever.
-        merges_heads: Whether of a kept map only the mean over heads is.
-        states: Whether residual states and the weights W_v and W_o are noted.
-        edges: Whether the state that each attention adds up to is kept too.
+        maps: Whether attention maps are kept unless too large, folded into queries, keys and values wherever they can
+            be recomputed, or recorded by shape only.
+        first_operation: The first attention operation that is recorded; those before it run unchanged.
+        merges_heads: Whether only the mean over heads of a map is kept.
+        states: Whether residual states and the weights W_v and W_o are recorded.
+        edges: Whether the states after each attention are kept too.
         graph: Whether the pass has a graph.
-        graph_start: The block that the graph starts from, where what comes before is of no use.
-        blocks: The blocks that a backward pass goes through one by one, each run again; none for the whole graph.
-        backward: How gradients are taken.
-        relevance: Whether rules of relevance go back through the graph as well.
-        precise: Whether that is computed in float32 at least.
-        map_gradients: The maps whose gradient is taken at once.
-        state_gradients: Whether residual states get their product with their gradient.
+        graph_start: The block at which the graph starts; None for the whole pass.
+        blocks: The blocks that the backward pass runs one by one; empty for the whole graph.
+        backward: The rules of gradients.
+        relevance: Whether relevance is propagated as well.
+        precise: Whether relevance is computed in float32 at least.
+        map_gradients: The maps for which gradients are computed at once.
+        state_gradients: Whether state × gradient is computed for residual states.
         input_leaves: Whether the inputs are leaves of the graph.
-        position_leaves: Whether position embeddings are.
-        biases: Whether biases are noted as they are added.
-        keeps_graph: Whether the trace keeps the graph, for a backward pass that the method asks for.
-        needs_maps: Whether a model whose attention is not all seen is refused.
-        several_scores: Whether one example may have several scores, which share its maps.
+        position_leaves: Whether position embeddings are leaves of the graph.
+        biases: Whether added biases are recorded.
+        keeps_graph: Whether the trace keeps the graph, for a backward pass of the method.
+        needs_maps: Whether all attention must be recorded.
+        several_scores: Whether one example may have several scores that share its maps.
     """
 
     maps: MapStorage = "kept"
@@ -91,20 +91,20 @@ class Plan:
 
 
 def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, memory: int | None = None) -> Plan:
-    """The plan of the pass that gives a method what it reads.
+    """Plan the pass for the reads of a method.
 
-    `checkpoint` goes block by block, or does not; by default the size of the maps decides, against the bytes of
-    `memory` that are free, which a GPU is asked for unless given.
+    `checkpoint` turns the backward pass by blocks on or off; by default the size of the maps decides, compared with the
+    free bytes of `memory`, by default those of the GPU.
 
     Raises:
         NoStack: If `checkpoint` is set and the model is not one stack of blocks.
-        WhyformerError: If `checkpoint` is none of True, False and None.
+        WhyformerError: If `checkpoint` is not True, False or None.
     """
     check_checkpoint(checkpoint)
     blocks = _blocks(reads, call, checkpoint, memory)
     is_last_alone = reads.is_last and call.family.is_one_stack
     of_tokens = reads.states is True or (reads.states == "of others" and not call.is_words_alone)
-    folds = reads.edges or (reads.state_gradients and reads.maps == "none")  # only the rows that are read are made
+    folds = reads.edges or (reads.state_gradients and reads.maps == "none")  # only the rows that are read are computed
     has_input_gradients = reads.inputs != "none"
     starts_late = reads.is_last and reads.has_graph and call.family.sight is not None
     is_plain = not (reads.has_relevance or reads.states or reads.path or blocks)
@@ -112,7 +112,7 @@ def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, 
         maps="shapes only" if blocks else "folded" if folds else "kept",
         first_operation=max(0, (layers_of(call.model) or 1) - 1) if is_last_alone else 0,
         merges_heads=not reads.has_graph and not reads.edges,
-        # Block by block a state's gradient is taken without noting the state.
+        # Block by block, the gradient of a state does not need the state to be recorded.
         states=of_tokens or reads.edges or (reads.state_gradients and not blocks),
         edges=reads.edges,
         graph=reads.has_graph,
@@ -133,15 +133,13 @@ def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, 
 
 
 def check_checkpoint(checkpoint: object) -> None:
-    """Refuse what says neither yes nor no."""
+    """Raise unless `checkpoint` is True, False or None."""
     if checkpoint is not None and type(checkpoint) is not bool:
-        raise WhyformerError(
-            f"checkpoint={checkpoint!r}: True, False, or None, which leaves it to the size of the maps."
-        )
+        raise WhyformerError(f"checkpoint={checkpoint!r}: use True, False, or None to decide by the size of the maps.")
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """What is free on a GPU, with what PyTorch has reserved there and does not use; elsewhere that is not known."""
+    """Free bytes on a GPU, including those that PyTorch has reserved but not allocated; None on other devices."""
     if device.type != "cuda":
         return None
     free: int = torch.cuda.mem_get_info(device)[0]
@@ -157,20 +155,20 @@ def _map_gradients(reads: Reads, call: ModelCall) -> MapGradients:
 
 
 def _blocks(reads: Reads, call: ModelCall, checkpoint: bool | None, memory: int | None) -> Sequence[nn.Module]:
-    """The blocks to go through one by one, where that is wanted and the model is a stack of them."""
+    """The blocks to run one by one; empty for the whole graph."""
     if checkpoint is False or not reads.can_go_by_blocks:
         return ()
     blocks = find_blocks(call.model) if call.family.is_one_stack else ()
     if checkpoint and not blocks:
         raise NoStack(
-            f"{type(call.model).__name__} is not one stack of blocks that hand on a state: checkpoint=True cannot "
-            "go block by block. Leave it out."
+            f"{type(call.model).__name__} is not a single stack of blocks, so that checkpoint=True cannot run block by "
+            "block. Leave it out."
         )
     return blocks if blocks and (checkpoint or _is_large(call, memory)) else ()
 
 
 def _is_large(call: ModelCall, memory: int | None) -> bool:
-    """Whether a map of texts is too large to be kept, or the maps of all blocks are more than the device has free."""
+    """Whether a map of words is too large to keep, or the maps of all blocks exceed the free memory."""
     model, entries = call.model, heads_of(call.model) * call.words**2
     if entries > KEPT:
         return True

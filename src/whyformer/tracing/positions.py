@@ -1,4 +1,4 @@
-"""Position embeddings as inputs of their own: tables that are learned, and what turns queries and keys (RoPE)."""
+"""Position embeddings as inputs of their own: learned tables, and rotary embeddings of queries and keys (RoPE)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PositionLeaf = tuple[str, Tensor]  # its stream, and its value in the graph [exa
 
 @contextmanager
 def position_leaves(call: ModelCall) -> Iterator[list[PositionLeaf]]:
-    """While inside, what the model's position modules give is a leaf of the graph, listed with its stream.
+    """Make the outputs of the model's position modules leaves of the graph, listed with their streams.
 
-    A rotation is its cosines and sines [example, token, channel], each a leaf: with them the product that turns a query
-    or a key is one of two activations, of which rules give half to each.
+    A rotation has its cosines and sines [example, token, channel] as leaves: its product with a query or key is then
+    one of two activations, and rules give half to each.
     """
     leaves: list[PositionLeaf] = []
     thread = get_ident()
@@ -50,7 +50,7 @@ def position_leaves(call: ModelCall) -> Iterator[list[PositionLeaf]]:
 
 
 def position_modules(call: ModelCall) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that give positions, each with the stream of words that it is about."""
+    """The position modules of the model, with the stream of words of each."""
     if not _is_of_words(call):
         return
     words = call.family.streams
@@ -64,7 +64,7 @@ def position_modules(call: ModelCall) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _is_by_token(part: Any, batch: int) -> bool:
-    """Whether it is [token, channel] for all examples, or [example, token, channel], of real numbers."""
+    """Whether it is a floating-point tensor [token, channel] for all examples, or [example, token, channel]."""
     if not isinstance(part, Tensor) or not part.is_floating_point():
         return False
     return part.dim() == 2 or (part.dim() == 3 and len(part) in (1, batch))
@@ -77,15 +77,15 @@ def _expanded(part: Tensor, batch: int) -> Tensor:
 def _unknown(call: ModelCall) -> UnsupportedModel:
     if not _is_of_words(call):
         return UnsupportedModel(
-            "positions='keep' is for words: the scores of a picture are its pixels', and positions are its patches'. "
+            "positions='keep' is for words: a picture is scored by pixel, but positions belong to patches. "
             "positions='drop' leaves them out."
         )
     return UnsupportedModel(
-        f"positions='keep' is for words whose positions are a table of embeddings or turn queries and keys by cosines "
-        f"and sines, and {type(call.model).__name__} shows none: positions='drop' leaves them out."
+        "positions='keep' is for words with an embedding table of positions or rotary embeddings, and "
+        f"{type(call.model).__name__} has neither: positions='drop' leaves them out."
     )
 
 
 def _is_of_words(call: ModelCall) -> bool:
-    """Whether every stream is embedded: pixels have scores of their own, and no token to add to."""
+    """Whether every stream is embedded: pixels are scored themselves, without tokens."""
     return all(stream.scaled for stream in call.family.streams)

@@ -1,4 +1,4 @@
-"""Where the answer of a forward pass is read, and which tokens of its streams are real."""
+"""The read-outs of a forward pass, and the real tokens of its streams."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from whyformer.tracing.steps import latest
 def find_readouts(
     question: Question, steps: tuple[Step, ...], chosen: str | int | Tensor | None
 ) -> tuple[tuple[Step, ...], tuple[ReadOut, ...], dict[str, TokenMask]]:
-    """The steps that reach the answer, the read-out of each stream it is read from, and each stream's real tokens.
+    """Find the steps that reach the answer, the read-out of each stream it is read from, and each stream's real tokens.
 
-    `chosen` is the caller's own read-out, for the first stream that is read; else the family's row tells, or, where
-    that does not, the gradient of the last map; a model that writes and has no gradient is read at its last token.
+    `chosen` is the caller's read-out for the first stream that is read. By default the family's row defines it, or
+    else the gradient of the last map; a generative model without gradients is read at its last token.
     """
     if not steps:
         return _without_records(question, chosen)
@@ -58,7 +58,7 @@ def find_readouts(
 def _without_records(
     question: Question, chosen: str | int | Tensor | None
 ) -> tuple[tuple[Step, ...], tuple[ReadOut, ...], dict[str, TokenMask]]:
-    """The same for a model that has no map to tell: read at every real token, unless the caller knows better."""
+    """The same for a model without maps: read at every real token, unless the caller says otherwise."""
     masks: dict[str, TokenMask] = {}
     for stream in question.family.streams:
         ids, mask = question.word_pieces(stream.name), question.inputs.get(stream.mask or "")
@@ -66,7 +66,7 @@ def _without_records(
             real = mask if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids)
             masks[stream.name] = real.bool()
     read = question.family.stream
-    if read not in masks:  # of what is no text, tokens are not known
+    if read not in masks:  # the tokens of other inputs are not known
         return (), (), masks
     weights = read_out_weights("mean" if chosen is None else chosen, masks[read], 0)
     return (), (ReadOut(read, weights),), masks
@@ -75,8 +75,8 @@ def _without_records(
 def _without_gradient(question: Question) -> str:
     if not can_write(question.model):
         raise UnsupportedModel(
-            f"{type(question.model).__name__} has layers without a gradient, which would tell where its answer is "
-            "read: say it, with readout='first', 'mean' or 'last'."
+            f"{type(question.model).__name__} has layers without a gradient, so its read-out cannot be found: give it "
+            "as readout='first', 'mean' or 'last'."
         )
     return "last"
 
@@ -86,9 +86,9 @@ def _up_to(operation: int, steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _last_reached(question: Question, records: list[AttentionRecord]) -> tuple[int, TokenMask]:
-    """The last operation that the answer depends on, and the queries of it that it depends on.
+    """The last operation that the answer depends on, and which of its queries.
 
-    Where the trace has no gradients, a pass of its own finds it.
+    Without gradients in the trace, this takes a separate pass.
     """
     for record in reversed(records):
         with suppress(HiddenGradient):
@@ -99,16 +99,16 @@ def _last_reached(question: Question, records: list[AttentionRecord]) -> tuple[i
 
 
 def _masks(question: Question, steps: tuple[Step, ...]) -> dict[str, TokenMask]:
-    """Which tokens of each stream are real: the mask's word, or else those that any query attends to."""
+    """Which tokens of each stream are real: by the mask, or else those that any query attends to."""
     records = list(records_of(steps))
     reading = {record.query_stream: record for record in records}
     read: dict[str, list[AttentionRecord]] = {}
-    for together in (step for step in steps if not isinstance(step, Transfer)):  # packed sequences have several
+    for together in (step for step in steps if not isinstance(step, Transfer)):  # packed sequences have several records
         read |= {record.key_stream: [r for r in together if r.key_stream == record.key_stream] for record in together}
     streams = dict.fromkeys(stream for r in records for stream in (r.query_stream, r.key_stream))
     masks = {name: _real(question, read[name]) if name in read else _all(reading[name]) for name in streams}
     for step in steps:
-        if isinstance(step, Transfer) and step.earlier not in masks:  # which nothing reads before it is made another
+        if isinstance(step, Transfer) and step.earlier not in masks:  # that no attention reads
             masks[step.earlier] = torch.ones(step.batch, step.lengths[1], dtype=torch.bool, device=step.shares.device)
     return masks
 
@@ -117,7 +117,7 @@ def _real(question: Question, records: list[AttentionRecord]) -> TokenMask:
     names, record = {stream.name: stream.mask for stream in question.family.streams}, records[0]
     mask = question.inputs.get(names.get(record.key_stream) or "")
     if isinstance(mask, Tensor):
-        mask = mask.squeeze(1) if mask.dim() == 3 else mask  # the one choice that a multiple-choice head is given
+        mask = mask.squeeze(1) if mask.dim() == 3 else mask  # a multiple-choice head has an axis of one choice
         if mask.shape == (record.batch, record.lengths[1]):
             return mask.bool()
     return torch.stack([record.is_attended for record in records]).any(dim=0)

@@ -1,4 +1,4 @@
-"""What a method reads of a trace: only that is computed and kept."""
+"""The parts of a trace that a method reads: only these are computed and kept."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from whyformer.errors import WhyformerError, check_choice
 Extent = Literal["none", "last", "all"]
 InputReading = Literal["none", "gradients", "relevances"]
 StateReading = bool | Literal["of others"]
-# What a method explains: an example, a response, any function (`predict=`), or a prompt with pictures in it alone.
+# Kinds of input that a method explains: an example, a response, any function (`predict=`), or a prompt with pictures.
 Kind = Literal["example", "response", "function", "image prompt"]
 
 
 @dataclass(frozen=True)
 class Reads:
-    """What a method reads of a trace.
+    """The parts of a trace that a method reads.
 
     Args:
         maps: The attention maps: "none", the "last" one, or "all".
         gradients: The gradient of the score with respect to the maps.
         relevances: The relevance of the maps, by the rules of relevance propagation.
-        states: Whether it reads the residual states of the tokens and the weights W_v and W_o, or only "of others":
-            where some token is no word.
-        edges: Whether it reads attention edge by edge: maps by head, values without bias, and the states before and
-            after that what the edges carry is added to.
+        states: The residual states of the tokens and the weights W_v and W_o; "of others" only if some token is not a
+            word.
+        edges: Attention edge by edge: maps by head, values without bias, and the states before and after each
+            attention.
         inputs: The "gradients" or the "relevances" of the inputs themselves: pixels, embeddings.
         precise: Whether relevance is computed in strict float32 at least, or in the model's own dtype.
-        subsets: Whether it reads no pass at all, but asks the model again about inputs without some of their units.
-        path: Whether it asks the model again along a path from a baseline to the input, for gradients there.
-        state_gradients: Whether it reads the residual states of the tokens times the gradients of the score there.
-        biases: Whether it reads the biases that are added after, times the gradients where they are.
-        logits: Whether it reads what the model says at every position, not only where the answer is read.
-        positions: Whether position embeddings are inputs too, whose relevance is that of the tokens that stand there.
+        subsets: No pass, but the model's outputs on inputs with some units removed.
+        path: Gradients along a path from a baseline to the input.
+        state_gradients: The residual states of the tokens times the gradients of the score there.
+        biases: The biases added later, times the gradients there.
+        logits: The logits at every position, not only at the read-out.
+        positions: Position embeddings as inputs, with their relevance added to their tokens.
 
     Raises:
         WhyformerError: If a value is none of these.
@@ -67,32 +67,32 @@ class Reads:
 
     @property
     def has_graph(self) -> bool:
-        """Whether something is taken back through the forward pass."""
+        """Whether it needs a backward pass."""
         return {self.gradients, self.relevances, self.inputs} != {"none"} or self.state_gradients
 
     @property
     def has_relevance(self) -> bool:
-        """Whether that goes by the rules of relevance."""
+        """Whether that pass follows the rules of relevance."""
         return self.relevances != "none" or self.inputs == "relevances"
 
     @property
     def takes_gradients(self) -> bool:
-        """Whether it makes a difference to it how gradients are taken."""
+        """Whether it reads gradients, so that the rules of gradients matter."""
         return self.gradients != "none" or self.inputs == "gradients" or self.path or self.state_gradients
 
     @property
     def is_last(self) -> bool:
-        """Whether the last map is all it reads of the maps: the blocks before it can run as the model runs them."""
+        """Whether it only reads the last map, so that earlier blocks run unchanged."""
         return self.maps == "last"
 
     @property
     def can_go_by_blocks(self) -> bool:
-        """Whether what is taken back can go block by block: relevance of positions goes as a whole."""
+        """Whether the backward pass can run block by block: not for the relevance of positions."""
         return self.has_graph and not self.is_last and not self.positions
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """What a method with these reads explains, unless it says otherwise."""
+        """The kinds of input that a method with these reads explains by default."""
         return ("example", "response", "function") if self.subsets else ("example", "response")
 
     def __str__(self) -> str:

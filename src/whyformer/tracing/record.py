@@ -1,4 +1,4 @@
-"""One attention operation, as far as a method may want to know it: its map and gradient, whole or a part at a time."""
+"""The record of an attention operation: its map and gradient, whole or in tiles, and the states around it."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from whyformer.watching.mixing import KeptMap, MixedGradient, Mixing, made, reac
 
 @dataclass(frozen=True)
 class AttentionRecord:
-    """One attention operation: which tokens read which, how strongly, and what was read.
+    """The record of an attention operation.
 
     Attributes:
-        path: The name of its output projection W_o among the model's modules; "" where that is unknown.
+        path: The module path of its output projection W_o; "" if unknown.
         block: Its block, counted from 0 in the stream of its queries.
         query_stream: The stream whose tokens read.
         key_stream: The stream whose tokens are read.
-        source: The map [example, head, query, key], kept or made anew whenever it is read.
-        gradient_source: The gradient of the map, likewise; None where it was not asked for.
-        relevance_source: The relevance of the map, likewise; None where it was not asked for.
-        value: The values of the keys, where states were asked for, as all that follows.
+        source: The map [example, head, query, key], kept or recomputed on access.
+        gradient_source: The gradient of the map, likewise; None if not requested.
+        relevance_source: The relevance of the map, likewise; None if not requested.
+        value: The values of the keys. This and the following are recorded if states were requested.
         value_weight: W_v.
         output_weight: W_o, with the weights of a norm between it and the residual stream.
-        output_scale: What such a norm multiplies with what each query token is given; None where there is none.
+        output_scale: Per-query scale of such a norm; None without one.
         key_state: The residual state of the key tokens.
-        query_states: Where edges were asked for, the residual state of the query tokens before and after what the
-            attention gives is added, before any norm that follows.
-        state_scores: The residual state of the query tokens times the gradient of the score there, summed over
-            channels, where state gradients were asked for; None where the state is not known.
-        linear_value: What makes the values without the biases of W_v and of the norm before it.
-        operation: Its number among all attention operations that ran.
-        tokens: Whose tokens its maps are about, where map b is not example b (windows, tiles). The rest is in the order
-            of the maps, but for what is known of the query states.
-        decisions: How W_v, W_o and the state were told, and what was refused, where states were asked for.
+        query_states: If edges were requested, the residual state of the query tokens before and after the attention's
+            output is added, before any later norm.
+        state_scores: If state gradients were requested, a function that returns the residual state of the query tokens
+            times the gradient of the score there, summed over channels; None if the state is not known.
+        linear_value: A function that returns the values without the biases of W_v and of the norm before it.
+        operation: Its index among all attention operations that ran.
+        tokens: The tokens of its maps, if map b is not example b (windows, tiles). All except the query states are in
+            the order of the maps.
+        decisions: How W_v, W_o and the state were found, and what was rejected, if states were requested.
     """
 
     path: str
@@ -65,21 +65,21 @@ class AttentionRecord:
 
     @property
     def map(self) -> AttentionMap:
-        """The attention map; a large one is made each time it is read, so read it once, or by `tiles`."""
+        """The attention map. A large one is recomputed on each access, so read it once, or by `tiles`."""
         return self.source()
 
     @property
     def gradient(self) -> AttentionMap:
-        """The gradient of the score with respect to the map, made each time it is read."""
+        """The gradient of the score with respect to the map, recomputed on each access."""
         if self.gradient_source is None:
             raise WhyformerError('This trace has no gradients: build it with reads=Reads(maps="all", gradients="all").')
         return self.gradient_source()
 
     @property
     def relevance(self) -> AttentionMap:
-        """The relevance of the map, made each time it is read."""
+        """The relevance of the map, recomputed on each access."""
         if self.relevance_source is None:
-            raise WhyformerError('This record has no relevance: trace.relevances("dtd").on(record) has it.')
+            raise WhyformerError('This record has no relevance: use trace.relevances("dtd").on(record).')
         return self.relevance_source()
 
     @property
@@ -90,18 +90,18 @@ class AttentionRecord:
 
     @property
     def mixed_gradient(self) -> MixedGradient | None:
-        """The gradient of the values that a map which is not kept has mixed, with the call."""
+        """The gradient of the mixed values of a map that is not kept, with the call."""
         gradient = made(self.gradient_source)
         return gradient if isinstance(gradient, MixedGradient) else None
 
     @property
     def batch(self) -> int:
-        """How many examples it is about."""
+        """The number of examples."""
         return self.source.shape[0] if self.tokens is None else self.tokens.batch
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """How many tokens an example has in the stream of its queries, and in that of its keys."""
+        """The number of tokens per example in the streams of its queries and keys."""
         return (self.source.shape[QUERY], self.source.shape[KEY]) if self.tokens is None else self.tokens.lengths
 
     @property
@@ -112,7 +112,7 @@ class AttentionRecord:
         return reached if self.tokens is None else self.tokens.to_queries(reached[:, None].float())[:, 0] > 0
 
     def pick(self, rows: slice | Positions) -> AttentionRecord:
-        """The record of some queries alone: a run of those of each map, or for each example those at some positions."""
+        """Select queries: a slice of each map, or positions for each example."""
         if self.tokens is not None and isinstance(rows, Tensor):
             return self._at(self.tokens, rows)
         gradient, relevance = (
@@ -126,7 +126,7 @@ class AttentionRecord:
         return replace(picked, output_scale=scale, tokens=tokens)
 
     def _at(self, tokens: MapTokens, positions: Positions) -> AttentionRecord:
-        """The record of the queries at some positions, its rows over all keys of their stream."""
+        """Select queries at some positions, with rows over all keys of their stream."""
         scale = self.output_scale
         if scale is not None:
             scale = tokens.to_queries(scale[:, None])[:, 0].take_along_dim(positions, dim=1)
@@ -139,13 +139,13 @@ class AttentionRecord:
         return replace(picked, output_scale=scale, tokens=None)
 
     def tiles(self) -> Iterator[tuple[slice, AttentionRecord]]:
-        """The record in runs of queries, as many at a time as memory should hold; at once where the map is kept."""
+        """Iterate over the record in slices of queries that fit in memory; a single one for a kept map."""
         for rows in tiles(self.source):
             yield rows, self if isinstance(self.source, KeptMap) else self.pick(rows)
 
     @property
     def is_attended(self) -> TokenMask:
-        """Which keys any query attends to, or could where it samples points."""
+        """Which keys any query attends to, or could attend to if it samples points."""
         if isinstance(self.source, SampledAttention):
             return self.source.is_token
         parts = [tile.map.sum(dim=(HEAD, QUERY)) for _, tile in self.tiles()]

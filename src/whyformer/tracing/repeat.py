@@ -1,4 +1,4 @@
-"""A batch repeated, so that the model is asked about several versions of it at once, and its output cut apart again."""
+"""Repeat a batch to run several versions of it at once, and split the output."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from whyformer.models.input_tensors import PICTURE_INPUTS
 
 
 def repeat_inputs(inputs: Inputs, times: int, batch: int) -> Inputs:
-    """The inputs, each that has an entry per example so many times one after the other."""
+    """Repeat the inputs that have an entry per example `times` times along the batch."""
     return {name: _repeat(name, value, times, batch) for name, value in inputs.items()}
 
 
 def _repeat(name: str, value: Any, times: int, batch: int) -> Any:
     if times == 1 or not isinstance(value, Tensor) or value.dim() == 0:
         return value
-    if len(value) != batch and name not in PICTURE_INPUTS:  # of which an example may have several, or none
+    if len(value) != batch and name not in PICTURE_INPUTS:  # an example may have several pictures, or none
         return value
     return value.repeat(times, *[1] * (value.dim() - 1))
 
 
 def split_output(output: Any, batch: int, count: int) -> Iterator[Any]:
-    """The output cut along the batch into what each copy of the inputs gave."""
+    """Split the output along the batch into the outputs of the copies."""
     for number in range(count):
         yield _rows(output, slice(number * batch, (number + 1) * batch), batch * count)
 
@@ -37,7 +37,7 @@ def _rows(output: Any, rows: slice, total: int) -> Any:
         return output[rows] if output.dim() and len(output) == total else output
     if isinstance(output, Mapping):
         cut = {name: _rows(value, rows, total) for name, value in output.items()}
-        # Every image of a dual encoder by every text: those of the other copies are not of this question.
+        # A dual encoder scores every image against every text: keep those of the same copy.
         cut |= {name: cut[name][:, rows] for name in ("logits_per_image", "logits_per_text") if name in cut}
         return type(output)(**cut) if isinstance(output, ModelOutput) else cut
     if hasattr(output, "_make"):

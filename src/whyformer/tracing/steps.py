@@ -1,4 +1,4 @@
-"""The steps of a forward pass: which streams each attention operation connects, and what the answer depends on."""
+"""The steps of a forward pass: the streams that each attention operation connects, and those the answer depends on."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from whyformer.watching.mixing import KeptMap
 def places(
     model: nn.Module, inputs: Inputs, family: Family, operations: AttentionShapes, first: int
 ) -> list[Place | Transfer]:
-    """The place of each operation, in the order they ran, and what makes one stream of another between them.
+    """The place of each operation in execution order, with the transfers between streams.
 
-    One stream counts its operations as blocks.
+    In a single stream, each operation is a block.
     """
     if family.arrange is not None:
         return list(family.arrange(model, inputs, operations))
@@ -38,7 +38,7 @@ def places(
     layers: dict[str, list[str]] = {}
     result: list[Place | Transfer] = []
     for path in (operation.path for operation in operations):
-        layer = (re.match(r".*?\.\d+\.", path) or [path])[0]  # up to the first number: the layer it is in
+        layer = (re.match(r".*?\.\d+\.", path) or [path])[0]  # the layer: the path up to the first number
         part, turns = _turns(family, path)
         query, key = turns[calls[layer, part] % len(turns)]
         known = layers.setdefault(query, [])
@@ -53,12 +53,12 @@ def _turns(family: Family, path: str) -> tuple[str, list[tuple[str, str]]]:
     part = next((part for part, _, _ in family.attention if fnmatchcase(path, f"*{part}*")), None)
     if part is None:
         whose = repr(path) if path else "without a plain output projection"
-        raise UnsupportedModel(f"The family's row does not say whose attention this is: {whose}. {ROW_TO_WRITE}")
+        raise UnsupportedModel(f"The family's row does not assign this attention to streams: {whose}. {ROW_TO_WRITE}")
     return part, [(query, key) for name, query, key in family.attention if name == part]
 
 
 def steps_of(parts: Iterable[tuple[AttentionRecord, Place] | Transfer]) -> list[Step]:
-    """The records in steps: those of one step read the same state."""
+    """Group the records into steps, in which all read the same state."""
     steps: list[Step] = []
     for part in parts:
         if isinstance(part, Transfer):
@@ -74,7 +74,7 @@ def steps_of(parts: Iterable[tuple[AttentionRecord, Place] | Transfer]) -> list[
 
 
 def reaching(steps: Sequence[Step], read: Iterable[str]) -> tuple[Step, ...]:
-    """The steps without what cannot reach the answer: followed backwards from the streams it is read from."""
+    """Drop the steps that cannot reach the answer, going backwards from the streams it is read from."""
     reached = set(read)
     kept: list[Step] = []
     for step in reversed(steps):
@@ -91,7 +91,7 @@ def reaching(steps: Sequence[Step], read: Iterable[str]) -> tuple[Step, ...]:
 
 
 def latest(stream: str, steps: Iterable[Step]) -> str:
-    """The last of the streams that start from one, whose tokens read in their turn: that of the answer."""
+    """The last stream that all tokens of a stream move on to and that has queries: the stream of the answer."""
     readers = {record.query_stream for record in records_of(steps)}
     for step in steps:
         if isinstance(step, Transfer) and step.earlier == stream and step.leaving == "all" and step.later in readers:
@@ -100,7 +100,7 @@ def latest(stream: str, steps: Iterable[Step]) -> str:
 
 
 def summed(parts: Iterable[tuple[str, TokenScores]]) -> StreamScores:
-    """Scores by their stream; where two read-outs attend to the same one, their sum."""
+    """Sum scores by stream, if several read-outs attend to the same one."""
     sums: StreamScores = {}
     for stream, scores in parts:
         sums[stream] = sums[stream] + scores if stream in sums else scores
@@ -108,13 +108,13 @@ def summed(parts: Iterable[tuple[str, TokenScores]]) -> StreamScores:
 
 
 def connected(steps: Iterable[Step]) -> list[frozenset[str]]:
-    """The streams in groups that attend to each other, or are made of each other, towers apart."""
+    """Group the streams that attend to each other or are computed from each other; towers are separate."""
     pairs = [(record.query_stream, record.key_stream) for record in records_of(steps)]
     return _groups([*pairs, *_transfers(steps)])
 
 
 def joined(steps: Iterable[Step]) -> list[frozenset[str]]:
-    """The streams in groups that are made of each other: the same tokens, merged or put elsewhere."""
+    """Group the streams that are computed from each other: the same tokens, merged or moved."""
     ends = [(stream, stream) for record in records_of(steps) for stream in (record.query_stream, record.key_stream)]
     return _groups([*ends, *_transfers(steps)])
 
@@ -132,13 +132,13 @@ def _groups(pairs: Iterable[tuple[str, str]]) -> list[frozenset[str]]:
 
 
 def check_scores(count: int, batch: int, plan: Plan) -> None:
-    """Refuse a number of scores that is not that of the examples, but several of one whose gradients are plain."""
+    """Raise unless there is one score per example, or several of one example with plain gradients."""
     if count != batch and not plan.several_scores:
-        raise WhyformerError(f"The target gave {count} scores for {batch} examples: one each.")
+        raise WhyformerError(f"The target returned {count} scores for {batch} examples: return one per example.")
 
 
 def as_examples(question: Question, steps: tuple[Step, ...], count: int) -> tuple[Question, tuple[Step, ...]]:
-    """The question and its records with an example for each score; the gradients have one each already."""
+    """Repeat the question and its records to one example per score; the gradients have that size already."""
     inputs = repeat_inputs(question.inputs, count, question.batch)
     shared = each_record(steps, lambda record: _shared(record, count))
     copied = tuple(step.repeat(count) if isinstance(step, Transfer) else step for step in shared)
@@ -147,7 +147,7 @@ def as_examples(question: Question, steps: tuple[Step, ...], count: int) -> tupl
 
 def _shared(record: AttentionRecord, count: int) -> AttentionRecord:
     if not isinstance(record.source, KeptMap) or record.batch != 1:
-        raise UnsupportedModel("Several scores share a forward pass where they are of one example whose maps are kept.")
+        raise UnsupportedModel("Several scores can only share a forward pass for a single example with kept maps.")
     source = record.source.values.expand(count, -1, -1, -1, -1).flatten(0, 1)
     tokens = None if record.tokens is None else record.tokens.repeat(count, len(source))
     return replace(record, source=KeptMap(source), tokens=tokens)

@@ -1,4 +1,4 @@
-"""One question put to a model: its attention records, where its answer is read, and what a method may read of it."""
+"""The trace of a forward pass: its attention records, its read-outs, and what methods compute from them."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.steps import reaching
 
-UNKNOWN_TOKENS = 256  # of a model without attention a picture counts as 16 × 16 patches
+UNKNOWN_TOKENS = 256  # without attention, a picture counts as 16 × 16 patches
 
 
 @dataclass(frozen=True, eq=False)
 class PassState:
-    """What a method may still use of a forward pass.
+    """The state of a forward pass that methods can still use.
 
     Attributes:
-        graph: The graph of the pass, where relevance or gradients of the inputs are read.
-        biases: The biases that were added, where they are read.
-        again: Traces the same target once more, for other reads or for inputs with noise.
-        inputs_at_once: How many inputs run through the model at once when they are repeated; None for what fits.
-        track: Wraps the steps of long work, to show how far it is.
+        graph: The graph of the pass, if relevance or gradients of the inputs are read.
+        biases: The biases that were added, if they are read.
+        again: Traces the same target again, for other reads or for inputs with noise.
+        inputs_at_once: The number of inputs that run at once when they are repeated; None for as many as fit.
+        track: Wraps the steps of long work, to show progress.
     """
 
     graph: Graph | None = None
@@ -52,17 +52,17 @@ class PassState:
 
 @dataclass(frozen=True)
 class Trace:
-    """The records of one forward pass, where its answer is read, and the means to ask again along a path.
+    """The records of one forward pass, its read-outs, and the means to run the model again along a path.
 
     Attributes:
-        question: The model, its inputs and the score that is explained.
-        target: The resolved target: labels, their names, where they are read.
+        question: The model, its inputs and the score to explain.
+        target: The resolved target: labels and their names.
         output: The model's own output.
         steps: The attention records in the order they ran; those of one step read the same state.
         readouts: For each stream that the answer is read from, a weight per position.
-        masks: For each stream, which of its tokens are real.
-        plan: What the pass keeps, and how it goes back.
-        state: What a method may still use of the pass.
+        masks: For each stream, a mask of its real tokens.
+        plan: The plan of the pass.
+        state: The state of the pass that methods can still use.
 
     Example:
         >>> from whyformer.extend import Reads, trace
@@ -94,7 +94,7 @@ class Trace:
 
     @property
     def readout(self) -> ReadOut:
-        """Where the answer is read; for two towers, the first one's."""
+        """The read-out; with two towers, the first one's."""
         return self.readouts[0]
 
     @property
@@ -104,7 +104,7 @@ class Trace:
 
     @property
     def stream(self) -> str:
-        """The stream on which the read-out's tokens are scored: they may have been made of others."""
+        """The stream on which the read-out's tokens are scored: they may have been computed from others."""
         stream = self.readout.stream
         for step in reversed(self.steps):
             if isinstance(step, Transfer) and step.later == stream and step.leaving == "all":
@@ -112,17 +112,17 @@ class Trace:
         return stream
 
     def start(self) -> dict[str, Rows]:
-        """The read-outs as the one row that flow starts from."""
+        """The read-outs as the row that flow starts from."""
         return {readout.stream: readout.weights[:, None, :] for readout in self.readouts}
 
     def steps_from(self, first_block: int, last_block: int | None = None) -> list[Step]:
-        """The steps from one block to another or to the end; refused where tokens do not keep their places."""
+        """The steps from one block to another or to the end. Raise if tokens are moved or merged between them."""
         end = max(record.block for record in self.records)
         last = end if last_block is None else last_block
         if not 0 <= first_block <= end:
             raise WhyformerError(f"first_block={first_block}: this model's blocks are 0 to {end}.")
         if not first_block <= last <= end:
-            raise WhyformerError(f"last_block={last}: one of the blocks {first_block} to {end}.")
+            raise WhyformerError(f"last_block={last}: use one of the blocks {first_block} to {end}.")
         lengths = {stream: mask.shape[1] for stream, mask in self.masks.items()}
         for record in self.records:
             expected = (self.question.batch, lengths[record.query_stream], lengths[record.key_stream])
@@ -132,7 +132,7 @@ class Trace:
         return list(reaching(kept, [readout.stream for readout in self.readouts]))
 
     def relevances(self, rules: Rules, *, strict: bool) -> MapRelevances:
-        """The relevance of each map by these rules; `strict` refuses an operation that has none."""
+        """The relevance of each map by these rules; `strict` raises at an operation without one."""
         return graph_of(self, 'relevances="all"').map_relevances(rules, strict=strict)
 
     def input_relevances(self, rules: Rules, *, strict: bool) -> Attribution:
@@ -140,65 +140,67 @@ class Trace:
         return graph_of(self, 'inputs="relevances"').input_relevances(rules, strict=strict)
 
     def inputs_times_gradients(self) -> Attribution:
-        """Each input times its gradient, summed over channels."""
+        """Each input × gradient, summed over channels."""
         return graph_of(self, 'inputs="gradients"').inputs_times_gradients(self.question.backward)
 
     def describe(self) -> str:
-        """What was planned and seen, block by block: operations, maps, W_v, W_o, states, and how each was told."""
+        """Describe the plan and the records by block: operations, maps, W_v, W_o, states, and how they were found."""
         return describe(self)
 
 
 def graph_of(trace: Trace, reads: str) -> Graph:
-    """The graph of a trace, refused where it was not built for these reads."""
+    """The graph of a trace; raise if it was not built for these reads."""
     if trace.state.graph is None:
-        raise WhyformerError(f"This trace does not have what is read of it: build it with reads=Reads({reads}).")
+        raise WhyformerError(f"This trace has no graph for that: build it with reads=Reads({reads}).")
     return trace.state.graph
 
 
 def trace_again(trace: Trace, reads: Reads, **changes: Any) -> Trace:
-    """The trace of another pass, read where this one is: for other reads, with noise, or by another backward."""
+    """Trace another pass with the same read-outs: for other reads, with noise, or by another backward."""
     assert trace.state.again is not None
     other = trace.state.again(reads=reads, **changes)
     return replace(other, target=trace.target, readouts=trace.readouts, masks=trace.masks)
 
 
 def last_rows(trace: Trace) -> list[tuple[ReadOut, AttentionRecord]]:
-    """For each stream that a read-out's own tokens attend to, the last attention by which they do."""
+    """For each stream that a read-out's tokens attend to, the last such attention."""
     last = {(record.query_stream, record.key_stream): record for record in trace.records}
     by_stream = {readout.stream: readout for readout in trace.readouts}
     return [(by_stream[query], record) for (query, _), record in last.items() if query in by_stream]
 
 
 def copies_at_once(trace: Trace) -> int:
-    """How many inputs run through the model at once when they are repeated."""
-    if "image_grid_thw" in trace.question.inputs:  # of a packed sequence, each picture is an operation of its own
+    """The number of inputs that run through the model at once when they are repeated."""
+    if "image_grid_thw" in trace.question.inputs:  # each picture of a packed sequence is a separate operation
         return trace.question.batch
     tokens = sum(mask.shape[1] for mask in trace.masks.values()) or UNKNOWN_TOKENS
     return trace.state.inputs_at_once or inputs_at_once(tokens, main_input(trace.question.inputs)[1].device.type)
 
 
 def up_to_bridge(trace: Trace) -> Trace:
-    """The trace of the decoder alone, which ends where the features of pictures enter it."""
+    """The trace of the decoder only, which ends where the features of pictures enter it."""
     if trace.question.bridge is None:
-        raise WhyformerError("bridge='stop' is for a model with pictures among its words, and an input that has some.")
+        raise WhyformerError(
+            "bridge='stop' needs a model that reads pictures among its words, and an input with pictures."
+        )
     own = {readout.stream for readout in trace.readouts}
     kept = select_records(trace.steps, lambda record: record.query_stream in own)
     return replace(trace, steps=tuple(step for step in kept if not isinstance(step, Transfer)))
 
 
 def on_inputs(trace: Trace, scores: StreamScores) -> StreamScores:
-    """Scores of tokens that were made of others, such as merged patches, carried to those of the input."""
+    """Carry scores of tokens that were computed from others, such as merged patches, to those of the input."""
     made = [step.whole for step in trace.steps if isinstance(step, Transfer) and step.leaving != "none"]
     rows = carry({stream: values[:, None] for stream, values in scores.items()}, made)
     return {stream: values[:, 0] for stream, values in rows.items()}
 
 
 def real_tokens(trace: Trace) -> dict[str, TokenMask]:
-    """For each stream that scores are given on, which of its tokens are real: not for those made of others."""
+    """The real tokens of each stream that is scored, without streams computed from others."""
     made = {step.later for step in trace.steps if isinstance(step, Transfer) and step.leaving == "all"}
     return {stream: mask for stream, mask in trace.masks.items() if stream not in made}
 
 
 def zero_scores(trace: Trace) -> StreamScores:
-    """Scores of 0 for every stream that scores are given on."""
+    """Zero scores for every stream that is scored."""
     return {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in real_tokens(trace).items()}

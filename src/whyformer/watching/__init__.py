@@ -1,1 +1,1 @@
-"""A model's own forward pass seen: what each tensor is, and every operation that mixes tokens."""
+"""Watch a model's forward pass: the role of each tensor, and every operation that mixes tokens."""

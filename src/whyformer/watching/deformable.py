@@ -1,4 +1,4 @@
-"""Deformable attention: values sampled between the tokens of feature maps, as the sparse map that it is."""
+"""Deformable attention: values sampled between the tokens of feature maps, expressed as a sparse map."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch import Tensor
 from whyformer.axes import AttentionMap, Positions, TokenMask, Values
 from whyformer.watching.roles import Projection, Role, Sampled
 
-TOGETHER = ("stack", "cat", "concat")  # what puts the samples of all feature maps side by side
+TOGETHER = ("stack", "cat", "concat")  # operations that concatenate the samples of all feature maps
 SAMPLING = ("grid_sample", *TOGETHER)
 Points = Float[Tensor, "batch head query point 2"]
 
 
 def sampled(name: str, args: tuple[Any, ...], role_of: Callable[[Any], Role | None]) -> Sampled | None:
-    """The role of values sampled from feature maps, side by side and weighed, which a sum over points then mixes."""
+    """The role of values sampled from feature maps, concatenated and weighted; a sum over points then mixes them."""
     if name == "grid_sample":
         return Sampled((args[0],), (args[1].detach(),), role_of(args[0]))
     if name in TOGETHER:
@@ -37,17 +37,17 @@ def sampled(name: str, args: tuple[Any, ...], role_of: Callable[[Any], Role | No
 
 @dataclass(frozen=True)
 class SampledAttention:
-    """Attention to a few points of feature maps; called, it makes its map: weight of a point × bilinear weights."""
+    """Attention to a few points of feature maps. Calling it returns its map: weight of a point × bilinear weights."""
 
-    points: Points  # in the pixels of their feature map
+    points: Points  # in pixels of their feature map
     weights: Float[Tensor, "batch head query point"]
     sizes: tuple[tuple[int, int], ...]  # height and width of each feature map
-    counts: tuple[int, ...]  # how many points are in each, which follow each other
+    counts: tuple[int, ...]  # the number of points in each, in order
     value: Values
 
     @classmethod
     def of(cls, role: Sampled, batch: int) -> SampledAttention:
-        """The attention of samples that are weighed, [example · head, …] each."""
+        """Build the attention from weighted samples, [example · head, …] each."""
         assert role.weights is not None
         sizes = tuple((level.shape[-2], level.shape[-1]) for level in role.levels)
         # PyTorch's grid has −1 and 1 at the outer edges of the outermost pixels.
@@ -69,7 +69,7 @@ class SampledAttention:
 
     @property
     def is_token(self) -> TokenMask:
-        """Which keys have a value: the model sets those of padding to 0."""
+        """Which keys have a value: the model sets padding to 0."""
         return self.value.ne(0).any(dim=3).any(dim=1)
 
     @property
@@ -98,19 +98,19 @@ class SampledAttention:
         return dense.masked_fill(~self.is_token[:, None, None], 0.0).to(self.dtype)
 
     def pick(self, rows: slice | Positions) -> SampledAttention:
-        """The same for some of its queries alone: a run of them, or for each example those at some positions."""
+        """Select queries: a slice, or positions for each example."""
         if isinstance(rows, slice):
             return replace(self, points=self.points[:, :, rows], weights=self.weights[:, :, rows])
         points = self.points.take_along_dim(rows[:, None, :, None, None], dim=2)
         return replace(self, points=points, weights=self.weights.take_along_dim(rows[:, None, :, None], dim=2))
 
     def gradient(self, of_mixed: Values) -> AttentionMap:
-        """The gradient of its map, from that of the mixed values."""
+        """The gradient of its map, given that of the mixed values."""
         return of_mixed @ self.value.mT.to(of_mixed)
 
 
 def value_role(role: Sampled, batch: int) -> Projection | None:
-    """Where the values come from, as [example, head, token, feature]."""
+    """The projection that the values come from, as [example, head, token, feature]."""
     source = role.source
     if not isinstance(source, Projection):
         return None

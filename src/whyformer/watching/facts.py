@@ -1,4 +1,4 @@
-"""What is known of the tensors of a forward pass: one fact for each, read by recording and by rules."""
+"""Facts about the tensors of a forward pass: one per tensor, read by the recorder and by the rules."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class TensorFact(NamedTuple):
-    """What is known of a tensor.
+    """Facts about a tensor.
 
     Attributes:
-        role: Its part in an attention operation, or in what comes before and after one.
-        copy_of: The tensor whose values it has.
+        role: Its part in an attention operation, or just before or after one.
+        copy_of: The tensor that it is a copy of.
         is_weight: Whether it is a weight of the model in another form: widened, unpacked, a view.
-        is_scale: Whether it only says how much something else counts.
-        is_map: Whether a softmax gave it.
-        made_by: The operation in the graph whose output it is, or a view of.
-        moved_from: The tensor that it was moved about and scaled from.
-        function_of: The tensor it is a function of, entry by entry, and whether that function is linear.
-        rows: Which example each of its rows belongs to, where they lie in another order.
+        is_scale: Whether it only scales something else.
+        is_map: Whether it is the output of a softmax.
+        made_by: The node of the graph that produced it, or the tensor it is a view of.
+        moved_from: The tensor that it was rearranged and scaled from.
+        function_of: The tensor it is an elementwise function of, and whether that function is linear.
+        rows: Which example each of its rows belongs to, if they are in another order.
     """
 
     role: Role | None = None
@@ -45,14 +45,14 @@ NOTHING_KNOWN = TensorFact()
 
 
 class Facts:
-    """The facts of one forward pass, by tensor; a tensor that is gone takes its fact along.
+    """The facts of one forward pass, by tensor; a fact is dropped with its tensor.
 
-    `lengths` says which example each entry of a first axis of some length belongs to; otherwise rows lie examples
-    first, as a batch is flattened.
+    `lengths` gives, by length of the first axis, which example each entry belongs to; otherwise rows are ordered by
+    example, as in a flattened batch.
     """
 
     def __init__(self, weights: Iterable[Tensor] = (), batch: int = 1, lengths: Mapping[int, Tensor] | None = None):
-        # By the tensor's id, which another may get once it is gone: so an entry also knows which tensor it is of.
+        # Keyed by id, which may be reused once a tensor is freed: so an entry also refers to its tensor.
         self._facts: dict[int, tuple[KeyedRef[int, Tensor], TensorFact]] = {}
         self._batch, self._lengths = batch, lengths or {}
         self._weights = {weight.untyped_storage().data_ptr() for weight in weights}
@@ -62,15 +62,15 @@ class Facts:
         return entry[1] if entry is not None and entry[0]() is x else NOTHING_KNOWN
 
     def put(self, x: Tensor, fact: TensorFact) -> None:
-        """Set what is known of a tensor."""
+        """Set the fact of a tensor."""
         self._facts[id(x)] = (KeyedRef(x, self._drop, id(x)), fact)
 
     def note(self, x: Tensor, **changes: Any) -> None:
-        """Change what is known of a tensor."""
+        """Update the fact of a tensor."""
         self.put(x, self[x]._replace(**changes))
 
     def forget(self) -> None:
-        """Forget everything: facts are of use during the pass alone, and would keep its graph alive."""
+        """Clear all facts: they are only needed during the pass, and would keep its graph alive."""
         self._facts.clear()
 
     def _drop(self, reference: KeyedRef[int, Tensor]) -> None:
@@ -79,11 +79,11 @@ class Facts:
             del self._facts[reference.key]
 
     def role(self, x: Any) -> Role | None:
-        """The part that a tensor has in an attention operation."""
+        """The part of a tensor in an attention operation."""
         return self[x].role
 
     def set_role(self, x: Any, role: Role | None, copy_of: Tensor | None = None) -> None:
-        """Give a result its role; after an operation in place, the former one no longer holds."""
+        """Set the role of a result, replacing the former one after an in-place operation."""
         if isinstance(x, Tensor):
             known = self[x]
             if known is not NOTHING_KNOWN or role is not None or copy_of is not None:
@@ -95,16 +95,16 @@ class Facts:
                 )
 
     def original(self, x: Tensor) -> Tensor:
-        """The tensor that this one is a copy of; itself where it is not a copy."""
+        """The tensor that this one is a copy of, or itself."""
         source = self[x].copy_of
         return x if source is None else source
 
     def is_of_the_model(self, x: Tensor) -> bool:
-        """Whether a tensor is a weight of the model, in whatever form."""
+        """Whether a tensor is a weight of the model, in any form."""
         return self[x].is_weight or x.untyped_storage().data_ptr() in self._weights
 
     def origin(self, x: Tensor) -> Tensor:
-        """The tensor that this one was moved about and scaled from, or itself."""
+        """The tensor that this one was rearranged and scaled from, or itself."""
         source = self[x].moved_from
         return x if source is None else source
 
@@ -113,19 +113,22 @@ class Facts:
         return self[x].function_of or (x, True)
 
     def move(self, name: str, args: tuple[Any, ...], result: Any) -> None:
-        """Entries that are moved or picked stay what they were."""
+        """Carry the facts of entries that are moved or picked over to the result."""
         if self._batch > 1:
             self._pick_rows(name, args, result)
-        given = [x for x in tensors_in(args) if x.is_floating_point()]
-        if not given:
+        tensors = [x for x in tensors_in(args) if x.is_floating_point()]
+        if not tensors:
             return
-        origins = [self.origin(x) for x in given]
+        origins = [self.origin(x) for x in tensors]
         shared = origins[0] if all(origin is origins[0] for origin in origins) else None
-        first, source = given[0], next((x for x in given if x.requires_grad), given[0])  # others are put into it
+        first, source = (
+            tensors[0],
+            next((x for x in tensors if x.requires_grad), tensors[0]),
+        )  # others are written into it
         known, maker = self[source], self[first].made_by
         # Copies of weights are weights too, such as those of the chosen experts; sums of weights are not.
         are_copies = name in MOVING or name in KEEPING or name in PICKING
-        are_weights = all(self.is_of_the_model(x) for x in given)
+        are_weights = all(self.is_of_the_model(x) for x in tensors)
         for moved in [result] if isinstance(result, Tensor) else tensors_in((result,)):
             own, is_view = self[moved], _is_view(moved, first)
             fact = TensorFact(
@@ -142,15 +145,15 @@ class Facts:
             self.put(moved, fact)
 
     def rows_of(self, tensors: Iterable[Tensor]) -> Mapping[int, Tensor]:
-        """Which example each entry of a first axis belongs to, by its length, of some tensors together."""
+        """Which example each entry of the first axis belongs to, by its length, for some tensors together."""
         rows = next((fact.rows for fact in map(self.__getitem__, tensors) if fact.rows is not None), None)
         return self._lengths if rows is None else {**self._lengths, len(rows): rows}
 
-    def carry_rows(self, given: Iterable[Tensor], result: Any) -> None:
-        """What is computed row by row belongs to the examples its rows belonged to."""
+    def carry_rows(self, tensors: Iterable[Tensor], result: Any) -> None:
+        """Keep the example of each row for results computed row by row."""
         if self._batch == 1:
             return
-        rows = next((fact.rows for fact in map(self.__getitem__, given) if fact.rows is not None), None)
+        rows = next((fact.rows for fact in map(self.__getitem__, tensors) if fact.rows is not None), None)
         if rows is not None and isinstance(result, Tensor) and result.dim() and len(result) == len(rows):
             self.note(result, rows=rows)
 
@@ -175,7 +178,7 @@ class Facts:
 
 
 def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors among some arguments, and in lists of them."""
+    """The tensors among some arguments, and in lists among them."""
     for x in values:
         if isinstance(x, Tensor):
             yield x

@@ -1,6 +1,6 @@
-"""Folds r @ M of a whole map that is not kept: on a GPU by a Triton kernel, on a CPU in buffers allocated once.
+"""Fold r @ M for a whole map that is not kept: on a GPU by a Triton kernel, on a CPU in preallocated buffers.
 
-Where neither applies, the tiles of `flow` run.
+If neither applies, `flow` runs tile by tile.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from torch import Tensor
 from whyformer.axes import Rows, Values
 from whyformer.watching.kernels import Attention
 
-WIDTHS = (32, 64, 128, 256)  # of a head, which the GPU's kernel has in one piece
+WIDTHS = (32, 64, 128, 256)  # of a head, that the GPU kernel holds in one piece
 HALF = (torch.float16, torch.bfloat16)
-WIDE = (torch.float32, torch.float64)  # half precision has no fast product on most CPUs
-MOST_ROWS = 4  # that a GPU folds one after the other; of more, tiles fold all at once
-CPU_ENTRIES = 2**22  # of a map that a CPU makes at once: 16 MiB in float32
+WIDE = (torch.float32, torch.float64)  # most CPUs have no fast matrix product in half precision
+MOST_ROWS = 4  # that a GPU folds in turn; tiles fold more of them at once
+CPU_ENTRIES = 2**22  # of a map that a CPU computes at once: 16 MiB in float32
 
 
 def fold_whole(rows: Rows, call: Attention, of_mixed: Values | None = None) -> Rows | None:
     """The mean over heads of rows @ A, or of rows @ (A ⊙ ∇A)⁺ with the gradient of the mixed values.
 
-    None where neither the GPU's kernel nor the CPU's buffers apply.
+    None if neither the GPU kernel nor the CPU buffers apply.
     """
     if rows.device.type == "cpu":
         return _fold_on_cpu(rows, call, of_mixed) if _fits_buffers(call) else None
@@ -37,16 +37,16 @@ def fold_whole(rows: Rows, call: Attention, of_mixed: Values | None = None) -> R
 
 
 def is_faster_on_chip(call: Attention) -> bool:
-    """Whether the map of a call is better folded than kept, however small it is.
+    """Whether folding the map of a call is faster than keeping it, however small it is.
 
-    In half precision the fused kernels and a fold take less than writing and reading the map; in float32 PyTorch's
-    fused kernels are the slower ones.
+    In half precision the fused kernels and a fold cost less than writing and reading the map; in float32 PyTorch's
+    fused kernels are slower.
     """
     return call.query.is_cuda and call.dtype in HALF and _fits_chip(call) and _kernels() is not None
 
 
 def _fits_chip(call: Attention) -> bool:
-    """Whether the call has no mask of its own, no dropout, and heads the kernel can hold."""
+    """Whether the call has no explicit mask, no dropout, and heads of a width the kernel supports."""
     query, key = call.query, call.key
     is_square = query.shape[-2] == key.shape[-2] or not call.is_causal
     return call.attn_mask is None and not call.dropout_p and call.first == 0 and is_square and query.shape[-1] in WIDTHS
@@ -67,16 +67,16 @@ def _fold_on_cpu(rows: Rows, call: Attention, of_mixed: Values | None) -> Rows:
     # Query heads that share keys are rows of one product.
     shape = (batch * groups, heads // groups, queries, width)
     query = (call.query * scale).reshape(shape)
-    arriving = None if of_mixed is None else of_mixed.to(call.dtype).reshape(shape)
+    grad_output = None if of_mixed is None else of_mixed.to(call.dtype).reshape(shape)
     key, value = (x.reshape(batch * groups, keys, width).mT for x in (call.key, call.value))
     height = max(1, min(queries, CPU_ENTRIES // (batch * heads * keys)))
-    buffers = [query.new_empty(batch * heads * height * keys) for _ in range(1 if arriving is None else 2)]
+    buffers = [query.new_empty(batch * heads * height * keys) for _ in range(1 if grad_output is None else 2)]
     future = query.new_full((height, height), -math.inf).triu(diagonal=1) if call.is_causal else None
     sums = query.new_zeros(batch, rows.shape[1], keys)
     for start in range(0, queries, height):
         end = min(start + height, queries)
         part, count = rows[..., start:end].to(call.dtype), end - start
-        if not bool(part.any()):  # nothing flows here: most of a read-out's first row
+        if not bool(part.any()):  # zero in most tiles of a read-out
             continue
         seen = end if call.is_causal else keys
         tile, *others = (buffer[: batch * heads * count * seen].view(batch * groups, -1, seen) for buffer in buffers)
@@ -84,9 +84,9 @@ def _fold_on_cpu(rows: Rows, call: Attention, of_mixed: Values | None) -> Rows:
         if future is not None:
             tile.view(batch, heads, count, seen)[..., start:].add_(future[:count, :count])
         torch.softmax(tile, dim=-1, out=tile)
-        if arriving is not None:
+        if grad_output is not None:
             (product,) = others
-            torch.bmm(arriving[:, :, start:end].reshape(batch * groups, -1, width), value[..., :seen], out=product)
+            torch.bmm(grad_output[:, :, start:end].reshape(batch * groups, -1, width), value[..., :seen], out=product)
             tile.mul_(product.relu_())
         by_head = part[:, :, None].expand(-1, -1, heads, -1).reshape(batch, -1, heads * count)
         sums[..., :seen] += by_head @ tile.view(batch, heads * count, seen)
@@ -96,19 +96,19 @@ def _fold_on_cpu(rows: Rows, call: Attention, of_mixed: Values | None) -> Rows:
 def _fold_on_chip(kernels: Any, row: Tensor, call: Attention, of_mixed: Values | None) -> Tensor:
     """Σ_h Σ_i r_i M_hij / H for each key j."""
     query, key, value = (_by_channel(x) for x in (call.query, call.key, call.value))
-    pulled = query if of_mixed is None else _by_channel(of_mixed.to(value.dtype))
+    grad_output = query if of_mixed is None else _by_channel(of_mixed.to(value.dtype))
     batch, heads, queries, width = query.shape
     keys, groups = key.shape[-2], heads // key.shape[1]
     scale = width**-0.5 if call.scale is None else call.scale
     sums = torch.empty(batch, heads, queries, dtype=torch.float32, device=query.device)
     result = torch.empty(batch, heads, keys, dtype=torch.float32, device=query.device)
-    shape = (heads, groups, queries, keys, scale * math.log2(math.e))  # the chip has powers of two
-    read, mixed = (*query.stride()[:3], *key.stride()[:3]), (*value.stride()[:3], *pulled.stride()[:3])
+    shape = (heads, groups, queries, keys, scale * math.log2(math.e))  # the kernels use powers of two
+    read, mixed = (*query.stride()[:3], *key.stride()[:3]), (*value.stride()[:3], *grad_output.stride()[:3])
     precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"  # of float32; half precision has its own
     constants = {"IS_CAUSAL": call.is_causal, "PRECISION": precision, "WIDTH": width, "QUERIES": 64, "KEYS": 64}
     log_sums, fold = kernels
     log_sums[(-(-queries // 64), batch * heads)](query, key, sums, *shape, *read, **constants)
-    tensors = (query, key, value, pulled, sums, row.float().contiguous(), result)
+    tensors = (query, key, value, grad_output, sums, row.float().contiguous(), result)
     fold[(-(-keys // 64), batch * heads)](
         *tensors, *shape, *read, *mixed, TIMES_GRADIENT=of_mixed is not None, **constants
     )
@@ -116,7 +116,7 @@ def _fold_on_chip(kernels: Any, row: Tensor, call: Attention, of_mixed: Values |
 
 
 def _by_channel(x: Tensor) -> Tensor:
-    """The tensor as the kernels read it, the channels of a token one after the other."""
+    """Make the channels of a token contiguous, as the kernels read them."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 

@@ -1,4 +1,4 @@
-"""What each operation of a forward pass says of attention: a function each, looked up by the operation's name."""
+"""Handlers of the operations of a forward pass, one function each, looked up by the operation's name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments with parameters cut off from the graph: their gradients are never wanted."""
+    """Detach the parameters among the arguments: their gradients are never needed."""
     changed = None
     for number, x in enumerate(args):
         kind = type(x)
@@ -58,7 +58,7 @@ def plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gradient_in_order(name: str, result: Any) -> Any:
-    """What batch norm gave, its gradient to come laid out as its shape says.
+    """Make the gradient of a batch norm's output contiguous.
 
     For a batch of one, PyTorch's backward pass of batch norm on a CPU misreads a gradient that is a transposed view.
     """
@@ -68,12 +68,12 @@ def _gradient_in_order(name: str, result: Any) -> Any:
 
 
 def _run(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """The result of an operation, with parameters as constants."""
+    """Run an operation with parameters as constants."""
     return watcher.run_operation(func, plain(args), plain_values(kwargs))
 
 
 def parameter_view(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """An attribute of a tensor; of a parameter, weight.T is as little in the graph as the weight."""
+    """An attribute of a tensor; views of a parameter, such as weight.T, are detached like the parameter."""
     value = watcher.run_operation(func, args, kwargs)
     if isinstance(value, Tensor) and isinstance(args[0], nn.Parameter):
         value = value.detach()
@@ -82,7 +82,7 @@ def parameter_view(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> 
 
 
 def other_operation(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """Any other operation: what is known of its first tensor stays known where it only moves entries."""
+    """Any other operation: facts about its first tensor are kept if it only moves entries."""
     name = getattr(func, "__name__", "")
     constants = plain(args)
     role = watcher.facts.role(args[0]) if args else None
@@ -105,7 +105,7 @@ def other_operation(watcher: Watcher, func: Function, args: Any, kwargs: Any) ->
 
 
 def softmax(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """A softmax over keys makes scores the weights of an attention."""
+    """A softmax over keys, which turns scores into attention weights."""
     result = watcher.run_operation(func, plain(args), kwargs)
     over_keys = (args[1] if len(args) > 1 else kwargs.get("dim")) in (-1, result.dim() - 1)
     is_map = over_keys and isinstance(watcher.facts.role(args[0]), Scores)
@@ -114,14 +114,14 @@ def softmax(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 
 def product(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """A matrix product: of weights and values, an attention written out; of two activations, scores."""
+    """A matrix product: of weights and values, an explicit attention; of two activations, scores."""
     at = 1 if func.__name__ == "einsum" else 0
     args = (*args[:1], *args[1]) if at and type(args[1]) in (tuple, list) else args  # both spellings of einsum
     operands = list(plain(args))
     if len(operands) < at + 2 or not isinstance(watcher.facts.role(operands[at]), Weights) or not mixes(operands):
         result = watcher.run_operation(func, tuple(operands), plain_values(kwargs))
         factor = watcher.facts.role(args[1]) if len(args) > 1 else None
-        if isinstance(factor, Transposed) and at == 0:  # a linear layer, as Falcon writes it
+        if isinstance(factor, Transposed) and at == 0:  # a linear layer as Falcon writes it
             _project(watcher, args[0], factor.parameter, plain_weight(factor.parameter), result)
         else:
             is_linear = any(isinstance(x, nn.Parameter) for x in args)
@@ -136,7 +136,7 @@ def product(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 
 def fused_attention(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """`F.scaled_dot_product_attention`: its map kept, folded into queries and keys, or only its shape."""
+    """`F.scaled_dot_product_attention`: keep its map, fold it into queries and keys, or record its shape only."""
     args, kwargs = plain(args), plain_values(kwargs)
     if watcher.seen < watcher.start:
         watcher.seen += 1
@@ -146,7 +146,7 @@ def fused_attention(watcher: Watcher, func: Function, args: Any, kwargs: Any) ->
 
 
 def _attention(watcher: Watcher, args: Any, kwargs: Any) -> Tensor:
-    """An attention call by the watcher's settings: kept, folded, or by its shape alone."""
+    """Run an attention call as the watcher's settings say: kept, folded, or recorded by shape only."""
     attention = Attention(*args, **kwargs)
     if (watcher.fold or watcher.shapes_only) and attention.dtype in (torch.float32, torch.float64):
         attention, role = attention.with_own_keys(), watcher.facts.role(attention.value)
@@ -183,7 +183,7 @@ def sum_of_points(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> A
 
 
 def _for_each_head(watcher: Watcher, value: Any, weights: Tensor) -> Any:
-    """The values once for each head of the map, where all heads read the same ones; einsum names its axes."""
+    """Expand values that all heads share to one copy per head of the map; einsum names its axes itself."""
     if not isinstance(value, Tensor) or value.dim() != 4 or value.shape[1] == weights.shape[1]:
         return value
     by_head = value.expand(-1, weights.shape[1], -1, -1)
@@ -192,9 +192,9 @@ def _for_each_head(watcher: Watcher, value: Any, weights: Tensor) -> Any:
 
 
 def _folded_attention(watcher: Watcher, attention: Attention) -> Tensor:
-    """Attention left to the fused kernels: its map and gradient, too large to keep, are made when they are read."""
+    """Attention run by the fused kernels: its map and gradient are too large to keep, and computed on access."""
     role = watcher.facts.role(attention.value)
-    if isinstance(role, Projection):  # each value head may be read by several query heads
+    if isinstance(role, Projection):  # several query heads may read one value head
         role = replace(role, moves=(*role.moves, repeating(attention.query.shape)))
     mixed = watcher.with_probe(attention.mixed())
     result = mixed.clone() if watcher.graph else mixed  # the model may change it in place
@@ -203,8 +203,8 @@ def _folded_attention(watcher: Watcher, attention: Attention) -> Tensor:
 
 
 def packed_attention(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """`nn.MultiheadAttention`, part by part."""
-    # Calling it again would recurse: it asks for active modes itself. Re-entered, this mode sees each part of it.
+    """`nn.MultiheadAttention`, operation by operation."""
+    # Calling it here would recurse: it checks for active modes itself. Re-entering the mode records each operation.
     with watcher:
         return kernels.multi_head_attention(*args, **kwargs)
 
@@ -220,10 +220,10 @@ def linear(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 
 def _project(watcher: Watcher, source: Tensor, parameter: Tensor, weight: Tensor, result: Any) -> None:
-    """The result is a linear projection of the source."""
+    """Set the role of a linear projection of `source`."""
     role = watcher.facts.role(source)
     if isinstance(role, Mixed):
-        is_named = type(parameter) is nn.Parameter and not watcher.lends  # else its module tells where it is
+        is_named = type(parameter) is nn.Parameter and not watcher.lends  # otherwise its module identifies it
         output, module = result if watcher.edges else None, None if is_named else module_here()
         watcher.facts.set_role(result, projected(role, source, parameter, weight, output, module))
     elif isinstance(role, Branch):
@@ -235,7 +235,7 @@ def _project(watcher: Watcher, source: Tensor, parameter: Tensor, weight: Tensor
 
 
 def norm(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """A normalisation: of a state, of a latent, or of what attention writes."""
+    """A normalisation: of a state, of a latent, or of the output of attention."""
     result = _run(watcher, func, args, kwargs)
     if watcher.states:
         role, original, centres = (
@@ -248,12 +248,12 @@ def norm(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 
 def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """A sum: of what attention writes and the residual state, of a projection and its adapter, of scores and a mask."""
+    """A sum: of attention's output and the residual state, of a projection and its adapter, of scores and a mask."""
     first = args[0]
     kept = first.detach().clone() if watcher.states and func.__name__ in ("add_", "__iadd__") else first
     pairs = ((first, args[1]), (args[1], first)) if len(args) > 1 else ()
     role: Role | None = watcher.scores(args)
-    sums: list[tuple[Written, Tensor]] = []  # what attention writes here, and the state that it is added to
+    sums: list[tuple[Written, Tensor]] = []  # outputs of attention, and the states they are added to
     together = with_adapter(*map(watcher.facts.role, args[:2])) if watcher.states and pairs and not kwargs else None
     if together is not None:
         role, pairs = together, ()
@@ -267,7 +267,7 @@ def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
             if is_residual:
                 role = None
                 break
-            role = replace(origin, is_joined=True)  # by a parallel MLP, an adapter: the residual is still to come
+            role = replace(origin, is_joined=True)  # by a parallel MLP or an adapter: the residual add follows
         role = role or biased(origin, written, other)
     result = _run(watcher, func, args, kwargs)
     for output, state in sums:
@@ -277,7 +277,7 @@ def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 
 def scale(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """A product entry by entry: LayerScale, a norm's weights, a mask of weights."""
+    """An elementwise product: LayerScale, a norm's weights, a mask of weights."""
     role: Role | None = watcher.scores(args) or sampled("mul", args, watcher.facts.role)
     for tensor, factor in (args[:2], args[1::-1]) if len(args) > 1 else ():
         role = scaled(watcher.facts.role(tensor), tensor, factor, watcher.facts.role(factor), watcher.batch) or role

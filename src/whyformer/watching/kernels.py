@@ -1,4 +1,4 @@
-"""The attention operations of PyTorch, written out so that their maps can be seen."""
+"""PyTorch's attention operations, written out to expose their maps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from whyformer.axes import AttentionMap, Positions, Values
 from whyformer.errors import UnsupportedModel
 
-# The most entries an example's map may have to be kept for its gradient; a larger one is made anew when it is read.
+# The most entries of an example's map that is kept for its gradient; a larger one is recomputed on access.
 KEPT = 2**24
 
 
@@ -29,16 +29,16 @@ def attention_map(
 ) -> AttentionMap:
     """softmax(q kᵀ · scale + mask), with the arguments of `F.scaled_dot_product_attention`.
 
-    `first` is the number of the first query among all, where only some are given: it matters to `is_causal`.
-    A query whose keys are all masked attends to nothing, as in the fused kernels. Its scores are made finite before
-    the softmax: a NaN there would reach every gradient of the example.
+    `first` is the index of the first query if only some are given, for `is_causal`. A query with all keys masked
+    attends to nothing, as in the fused kernels. Its scores are made finite before the softmax: a NaN there would reach
+    every gradient of the example.
     """
     scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)
     if is_causal:
         causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril(diagonal=first)
         attn_mask = causal if attn_mask is None else _both(attn_mask, causal)
     if attn_mask is None:
-        weights = scores.softmax(dim=-1)  # which sums in float32 whatever its dtype
+        weights = scores.softmax(dim=-1)  # accumulates in float32 in any dtype
     else:
         opened, blind = _opened(attn_mask)
         additive = _additive(opened, torch.promote_types(scores.dtype, torch.float32))
@@ -57,7 +57,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> tuple[AttentionMap, Values]:
-    """The map of `F.scaled_dot_product_attention`, and the values it weighs, one value head per query head."""
+    """The map of `F.scaled_dot_product_attention`, and the values it mixes, one value head per query head."""
     if enable_gqa:
         key, value = (_by_query_head(x, query) for x in (key, value))
     return attention_map(query, key, attn_mask, dropout_p, is_causal, scale), value
@@ -65,9 +65,9 @@ def scaled_dot_product_attention(
 
 @dataclass(frozen=True)
 class Attention:
-    """A call of `F.scaled_dot_product_attention`, by its arguments; called in turn, it makes their map, each time anew.
+    """The arguments of a call of `F.scaled_dot_product_attention`. Calling it computes their map, each time again.
 
-    A map of 12 heads over 4,096 tokens takes 400 MB in half precision, the queries, keys and values behind it 19.
+    A map of 12 heads over 4,096 tokens takes 400 MB in half precision, its queries, keys and values 19.
     """
 
     query: Tensor
@@ -78,7 +78,7 @@ class Attention:
     is_causal: bool = False
     scale: float | None = None
     enable_gqa: bool = False
-    first: int = 0  # the number of its first query, where it is a part of a call
+    first: int = 0  # the index of its first query, for part of a call
     version: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class Attention:
         return attention_map(self.query, key, self.attn_mask, self.dropout_p, self.is_causal, self.scale, self.first)
 
     def pick(self, rows: slice | Positions) -> Attention:
-        """The same call for some of its queries alone: a run of them, or for each example those at some positions."""
+        """Select queries: a slice, or positions for each example."""
         self._check_unchanged()
         mask = self.attn_mask
         if isinstance(rows, slice):
@@ -114,7 +114,7 @@ class Attention:
 
     @property
     def can_be_repeated(self) -> bool:
-        """Whether its map can be made again, [batch, head, query, key]; dropout is drawn but once."""
+        """Whether its map can be recomputed, as [batch, head, query, key]: not after dropout."""
         return self.query.dim() == 4 and len(self.key) == len(self.query) and not self.dropout_p
 
     @property
@@ -126,10 +126,10 @@ class Attention:
         return self.query.device
 
     def mixed(self) -> Values:
-        """The values as the fused kernels mix them.
+        """The values mixed by the fused kernels.
 
-        With a query whose keys are all masked each kernel does as it likes, above all in the backward pass. So it is
-        let see them, and what it saw is dropped.
+        Kernels disagree on a query with all keys masked, above all in the backward pass. So its keys are opened, and
+        its result is set to 0.
         """
         mask, blind = (None, None) if self.attn_mask is None else _opened(self.attn_mask)
         arguments = (self.query, self.key, self.value, mask, self.dropout_p, self.is_causal)
@@ -137,20 +137,20 @@ class Attention:
         return mixed if blind is None else mixed.masked_fill(blind, 0.0)
 
     def with_own_keys(self) -> Attention:
-        """The same call with keys and values for every query head: without, PyTorch has no fused kernel in float32."""
+        """Repeat keys and values for every query head: PyTorch has no fused kernel for shared ones in float32."""
         if not self.enable_gqa:
             return self
         key, value = (_by_query_head(x, self.query) for x in (self.key, self.value))
         return replace(self, key=key, value=value, enable_gqa=False)
 
     def gradient(self, of_mixed: Values) -> AttentionMap:
-        """The gradient of its map, from that of the mixed values."""
+        """The gradient of its map, given that of the mixed values."""
         self._check_unchanged()
         value = _by_query_head(self.value, self.query) if self.enable_gqa else self.value
         return of_mixed @ value.mT.to(of_mixed)
 
     def detached(self) -> Attention:
-        """The same call outside the graph."""
+        """Detach the tensors of the call."""
         tensors: dict[str, Any] = {name: x.detach() for name, x in self._tensors().items()}
         return replace(self, **tensors)
 
@@ -162,7 +162,9 @@ class Attention:
 
     def _check_unchanged(self) -> None:
         if self._version() != self.version:
-            raise UnsupportedModel("The model changes in place what its attention has read: its map cannot be made.")
+            raise UnsupportedModel(
+                "The model changes the inputs of its attention in place: the attention map cannot be computed."
+            )
 
 
 def multi_head_attention(
@@ -192,11 +194,12 @@ def multi_head_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """`F.multi_head_attention_forward` in operations the recorder sees one by one."""
+    """`F.multi_head_attention_forward`, written out in operations that the recorder sees."""
     extended = {"bias_k": bias_k, "bias_v": bias_v, "static_k": static_k, "static_v": static_v}
     extra_keys = [name for name, tensor in extended.items() if tensor is not None] + ["add_zero_attn"] * add_zero_attn
     if extra_keys:
-        raise UnsupportedModel(f"nn.MultiheadAttention with {', '.join(extra_keys)} adds keys that are no input token.")
+        names = ", ".join(extra_keys)
+        raise UnsupportedModel(f"nn.MultiheadAttention with {names} adds keys that are not input tokens.")
     is_batched = query.dim() == 3
     if not is_batched:
         query, key, value = (x.unsqueeze(1) for x in (query, key, value))
@@ -229,7 +232,7 @@ def multi_head_attention(
 def _packed_mask(
     q: Tensor, k: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, *, is_causal: bool
 ) -> Tensor | None:
-    """The masks of nn.MultiheadAttention as one that is added to the scores; None where all keys are open."""
+    """Combine the masks of nn.MultiheadAttention into one that is added to the scores; None if all keys are open."""
     batch, heads, queries, _ = q.shape
     keys = k.shape[2]
     mask = None if attn_mask is None else _additive(_kept(attn_mask), q.dtype)
@@ -258,10 +261,10 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _opened(mask: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The mask with all keys open to the queries that saw none, and which queries these are; None where none is.
+    """Open all keys to queries that have every key masked; also return which queries these are, None without any.
 
-    Whether there are any is only looked up on a CPU, where it costs less than to fill a map for nothing: a GPU would
-    have to be waited for.
+    Whether there are any is only checked on a CPU, where it is cheaper than filling a map; on a GPU it would
+    synchronise.
     """
     is_boolean = mask.dtype == torch.bool
     blind = ~mask.any(dim=-1, keepdim=True) if is_boolean else (mask == -math.inf).all(dim=-1, keepdim=True)
@@ -271,7 +274,7 @@ def _opened(mask: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def _kept(mask: Tensor) -> Tensor:
-    """nn.MultiheadAttention's boolean masks say what to leave out; everybody else's say what to keep."""
+    """Invert a boolean mask: nn.MultiheadAttention marks the keys to leave out, other masks those to keep."""
     return ~mask if mask.dtype == torch.bool else mask
 
 

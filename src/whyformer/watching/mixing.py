@@ -1,8 +1,8 @@
-"""One kind of map: whatever mixes tokens, kept as a tensor or made from what it is a function of.
+"""One interface for every map that mixes tokens, kept as a tensor or computed on access.
 
-Four kinds mix values: `KeptMap`, `kernels.Attention` (queries and keys), `sampling.SampledAttention` (points), and a
-kernel that is linear in its values would be the next. `MixedGradient` is the gradient or the relevance of one that is
-not kept; `Lazy` is any of them, once a backward pass has reached its block.
+`KeptMap`, `kernels.Attention` (queries and keys) and `deformable.SampledAttention` (points) mix values; linear
+attention would be the fourth kind. `MixedGradient` is the gradient or the relevance of a map that is not kept; `Lazy`
+is any of them, available once a backward pass has reached its block.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from whyformer.axes import QUERY, AttentionMap, Positions, TokenMask, Values, by_head
 
-# The entries of a map, of all examples and heads, that are made at once where it is not kept.
+# The entries of a map that is not kept, over all examples and heads, that are computed at once.
 TILE = 2**27
 
 
@@ -31,24 +31,24 @@ class Mixing(Protocol):
     def device(self) -> torch.device: ...
     def __call__(self) -> AttentionMap: ...
     def pick(self, rows: slice | Positions) -> Mixing:
-        """The same for some queries alone: a run of them, or those at some positions of each example."""
+        """Select queries: a slice, or positions for each example."""
         ...
 
 
 class LinearMixing(Mixing, Protocol):
-    """A map that is not kept, and mixes `value`."""
+    """A map that mixes `value` and is not kept."""
 
     @property
     def value(self) -> Values: ...
     def pick(self, rows: slice | Positions) -> LinearMixing: ...
     def gradient(self, of_mixed: Values) -> AttentionMap:
-        """The gradient of the map, from that of the mixed values: dO vᵀ."""
+        """The gradient of the map, given that of the mixed values: dO vᵀ."""
         ...
 
 
 @dataclass(frozen=True)
 class KeptMap:
-    """A map, a gradient or a relevance that was kept."""
+    """A map, gradient or relevance kept as a tensor."""
 
     values: AttentionMap
 
@@ -73,7 +73,7 @@ class KeptMap:
 
 @dataclass(frozen=True)
 class MixedGradient:
-    """The gradient of a map that was not kept, dO vᵀ; times the map and a share, its relevance: A ⊙ (S vᵀ) / 2."""
+    """The gradient of a map that is not kept, dO vᵀ; with `map_share`, its relevance: A ⊙ (S vᵀ) / 2."""
 
     mixing: LinearMixing
     of_mixed: Values
@@ -101,7 +101,7 @@ class MixedGradient:
 
 @dataclass(frozen=True)
 class Lazy:
-    """A mixing that `make` returns when it is read; its shape, dtype and device are known before."""
+    """A mixing computed by `make` on access, with known shape, dtype and device."""
 
     make: Callable[[], Mixing]
     shape: torch.Size
@@ -116,19 +116,19 @@ class Lazy:
 
 
 def made(mixing: Mixing | None) -> Mixing | None:
-    """The mixing itself, where it is lazy."""
+    """Resolve a lazy mixing."""
     return mixing.make() if isinstance(mixing, Lazy) else mixing
 
 
 def map_gradient(source: Tensor | LinearMixing, of_probe: Tensor, batch: int, share: float) -> Mixing:
-    """The gradient of a map, from that of itself or from its share of that of the values it mixed."""
+    """The gradient of a map, given the gradient of the map itself or of the mixed values, times `share`."""
     if isinstance(source, Tensor):
         return KeptMap(by_head(of_probe, batch))
     return MixedGradient(source, of_probe if share == 1 else of_probe * share)
 
 
 def reached_queries(gradient: Mixing) -> TokenMask:
-    """Which queries the score depends on, by the gradient of a map."""
+    """Which queries the score depends on, given the gradient of a map."""
     source = made(gradient)
     assert source is not None
     values = source.of_mixed if isinstance(source, MixedGradient) else source()
@@ -136,7 +136,7 @@ def reached_queries(gradient: Mixing) -> TokenMask:
 
 
 def tiles(mixing: Mixing) -> Iterator[slice]:
-    """Runs of queries, as many at a time as memory should hold; all at once where the map is kept."""
+    """Slices of queries whose rows fit in memory; a single slice for a kept map."""
     if isinstance(mixing, KeptMap):
         yield slice(None)
         return
@@ -147,5 +147,5 @@ def tiles(mixing: Mixing) -> Iterator[slice]:
 
 
 def pick_rows(x: Tensor, rows: slice | Positions) -> Tensor:
-    """The rows of some queries, of a tensor [example, head, query, …]."""
+    """Select queries of a tensor [example, head, query, …]."""
     return x[:, :, rows] if isinstance(rows, slice) else x.take_along_dim(rows[:, None, :, None], dim=QUERY)

@@ -1,4 +1,4 @@
-"""Operations of PyTorch by what they do to the entries of a tensor, by name."""
+"""Names of PyTorch operations, by their effect on the entries of a tensor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 Function = Callable[..., Any]
 
-# Move entries about.
+# Rearrange entries.
 MOVING = frozenset(
     "view view_as reshape reshape_as transpose permute flatten unflatten squeeze unsqueeze expand expand_as repeat "
     "repeat_interleave split tensor_split chunk unbind __getitem__ narrow select movedim swapaxes swapdims t "
@@ -15,9 +15,9 @@ MOVING = frozenset(
 )
 # Leave every entry in its place.
 KEEPING = frozenset("to type type_as float half bfloat16 double dropout dropout_ masked_fill masked_fill_".split())
-# Give the same values, except masked ones, mostly in a tensor of their own.
+# Return the same values, except masked ones, mostly in a new tensor.
 COPYING = (KEEPING - {"masked_fill_", "dropout_"}) | {"clone", "contiguous"}
-# Pick some entries, or put them together.
+# Select or combine entries.
 PICKING = frozenset(
     "cat concat concatenate stack hstack vstack gather index_select take_along_dim where roll flip pad tril triu "
     "__setitem__ masked_select max_pool2d max_pool1d amax detach requires_grad_ item numpy cpu cuda unfold "
@@ -25,12 +25,12 @@ PICKING = frozenset(
     "minimum as_strided diagonal unsqueeze_ squeeze_ transpose_ t_ copy_ scatter scatter_ index_copy index_copy_ "
     "index_put_ masked_scatter_ fill_ zero_".split()
 )
-# Ask about a tensor, and give none.
+# Query a tensor without returning one.
 ASKING = frozenset(
     "dim ndimension size numel nelement stride storage_offset data_ptr untyped_storage element_size is_contiguous "
     "is_floating_point is_complex is_inference __len__ __bool__ __hash__ get_device register_hook".split()
 )
 # Change the order of axes.
 SWAPPING = frozenset("transpose permute movedim swapaxes swapdims".split())
-# Put tokens elsewhere, or others beside them.
+# Move tokens, or insert others beside them.
 PUTTING = frozenset("roll pad".split())

@@ -15,7 +15,7 @@ from whyformer.watching.roles import Branch, Mixed, Move, Normed, Projection, Ro
 
 
 def moved(role: Role | None, name: str, args: tuple[Any, ...]) -> Role | None:
-    """The role after a move: swapped axes matter to what is written, and undo what a map is."""
+    """The role after a move: swapped axes are noted for an output of attention, and end the role of a map."""
     if name in PUTTING:
         return _put_elsewhere(role, args[0])
     if name not in SWAPPING:
@@ -26,14 +26,14 @@ def moved(role: Role | None, name: str, args: tuple[Any, ...]) -> Role | None:
 
 
 def _swaps_first_axes(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether a move puts tokens before examples, or back; those of windows change the order of others."""
+    """Whether a move swaps the axes of tokens and examples; those of windows swap others."""
     if name in ("transpose", "swapaxes", "swapdims") and len(args) == 3:
         return {axis % args[0].dim() for axis in args[1:]} == {0, 1}
     return True
 
 
 def _put_elsewhere(role: Role | None, tensor: Tensor) -> Role | None:
-    """The role after a roll or a padding, which leave each token's channels as they are."""
+    """The role after a roll or a padding, which do not change a token's channels."""
     if isinstance(role, Projection) and role.state is not None:
         return Normed(role.state, origin=tensor)
     if isinstance(role, Normed) and role.origin is None:
@@ -42,7 +42,7 @@ def _put_elsewhere(role: Role | None, tensor: Tensor) -> Role | None:
 
 
 def mixes(operands: list[Any]) -> bool:
-    """Whether the product contracts the map's keys: always for a matrix product, by its letters for einsum."""
+    """Whether the product contracts the map's keys: matrix products always do, einsum by its equation."""
     if not isinstance(operands[0], str):
         return isinstance(operands[1], Tensor)
     terms, _, result = operands[0].replace(" ", "").partition("->")
@@ -51,19 +51,19 @@ def mixes(operands: list[Any]) -> bool:
 
 
 def repeating(shape: torch.Size) -> Move:
-    """The move to as many heads as this shape has, where each of fewer is read by several."""
+    """The move that repeats shared heads to the number of heads of this shape."""
     return lambda x: x.repeat_interleave(shape[-3] // x.shape[-3], dim=-3)
 
 
 def part_of(move: Callable[..., Any], number: int) -> Move:
-    """A move of which only one of several results is taken."""
+    """A move that takes one of several results."""
     return lambda x: move(x)[number]
 
 
 def role_of_all(args: tuple[Any, ...], kwargs: dict[str, Any], role_of: Callable[[Any], Role | None]) -> Role | None:
-    """The role of tensors put together: that of the only one that is not empty, or of attention run in parts.
+    """The role of a concatenation: that of its only non-empty tensor, or of attention run in parts.
 
-    Those are parts of the tokens, one after the other; heads beside others (ConvBERT) are something else.
+    The parts must be consecutive tokens, not heads side by side (ConvBERT).
     """
     parts, axis = args[0], args[1] if len(args) > 1 else kwargs.get("dim", 0)
     roles = [role_of(x) for x in parts if isinstance(x, Tensor) and x.numel()]
@@ -72,7 +72,7 @@ def role_of_all(args: tuple[Any, ...], kwargs: dict[str, Any], role_of: Callable
     mixed = [role for role in roles if isinstance(role, Mixed)]
     if not mixed or len(mixed) < len(roles) or axis != 1:
         return None
-    for other in mixed[1:]:  # what becomes of all of them is one
+    for other in mixed[1:]:  # they share one outcome
         other.tap.outcome = mixed[0].tap.outcome
     return mixed[0]
 
@@ -80,7 +80,7 @@ def role_of_all(args: tuple[Any, ...], kwargs: dict[str, Any], role_of: Callable
 def projected(
     role: Mixed, source: Tensor, parameter: Tensor, weight: Tensor, output: Tensor | None, module: nn.Module | None
 ) -> Written | Branch:
-    """What a linear layer makes of mixed values: the first is their output projection, others may be its adapter."""
+    """The role of a projection of mixed values: the first is the output projection, others may be its adapter."""
     tap, outcome = role.tap, role.tap.outcome
     outcome.readers += 1
     if outcome.readers > 1:
@@ -93,13 +93,13 @@ def projected(
 
 
 def check_fits(shape: torch.Size, batch: int) -> None:
-    """Refuse maps whose heads and examples share an axis, and which are not as many for each example."""
+    """Check that a map with heads and examples on one axis has equally many for each example."""
     if shape[0] % batch:
         raise UnsupportedModel(f"An attention map of shape {tuple(shape)} does not fit {batch} examples.")
 
 
 def scaled(role: Role | None, tensor: Tensor, factor: Any, factor_role: Role | None, batch: int) -> Role | None:
-    """The role of a tensor times a factor: its channels' belongs to the weight, its tokens' is a constant."""
+    """The role of a tensor times a factor: one per channel is merged into the weight, one per token is a constant."""
     if isinstance(role, Weights):
         return role
     if isinstance(role, Written):
@@ -117,7 +117,7 @@ def scaled(role: Role | None, tensor: Tensor, factor: Any, factor_role: Role | N
 def _scale_output(role: Written, tensor: Tensor, factor: Any) -> Written | None:
     tap = role.tap
     if not isinstance(factor, Tensor) or factor.dim() == 0 or factor.shape == tensor.shape[-1:]:
-        if tap.outcome.output_weight is not None:  # LayerScale, or the weights of a norm, belong to W_o
+        if tap.outcome.output_weight is not None:  # LayerScale, or a norm's weights, are merged into W_o
             tap.outcome.output_weight = (
                 (tap.outcome.output_weight.T * factor).T.detach().to(tap.outcome.output_weight.dtype)
             )
@@ -131,10 +131,10 @@ def _scale_output(role: Written, tensor: Tensor, factor: Any) -> Written | None:
 
 
 def normed(role: Role | None, args: Any, kwargs: Any, original: Tensor, *, centres: bool, batch: int) -> Role:
-    """The role of a normalised tensor: of what an attention block writes, of a latent of it, or of a state.
+    """The role of a normalised tensor: the output of an attention block, a latent, or a state.
 
-    The spread is a constant of each token, and the weights belong to those of the projection before. `original` is what
-    the tensor is a copy of, or itself.
+    The spread is a constant per token, and the norm's weights are merged into those of the projection before it.
+    `original` is the tensor that this one is a copy of, or itself.
     """
     x: Tensor = args[0]
     shape, weight, bias, eps = (kwargs.get(name, value) for name, value in _norm_arguments(args, centres).items())
@@ -173,7 +173,7 @@ def _norm_arguments(args: Any, centres: bool) -> dict[str, Any]:
 
 
 def biased(role: Role | None, tensor: Tensor, bias: Any) -> Projection | None:
-    """A projection stays one when each of its channels gets a bias."""
+    """The role after adding a bias: a projection stays one if the bias is per channel."""
     if not isinstance(role, Projection) or not isinstance(bias, Tensor) or bias.dim() > tensor.dim():
         return None
     tokens = role.shape[:-1].numel()

@@ -1,4 +1,4 @@
-"""Where a tensor of the forward pass comes from, as far as attention is concerned."""
+"""Roles of tensors in attention: where a tensor of the forward pass comes from."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Projection:
     source_norm: Tensor | None
     shape: torch.Size
     moves: tuple[Move, ...] = ()
-    before: Projection | None = None  # that of the source itself: of a latent, or of a low-rank adapter
-    is_normed: bool = False  # its spread divided out, which the weight does not know of
-    state: Tensor | None = None  # the tensor as it was before its norm, where that is known
-    source_bias: Tensor | None = None  # what the norm has added to every token of the source
-    origin: Tensor | None = None  # the source before it was copied, or its tokens put elsewhere, into windows
+    before: Projection | None = None  # the source's own projection: a latent, or a low-rank adapter
+    is_normed: bool = False  # divided by its spread, which is not part of the weight
+    state: Tensor | None = None  # the tensor before its norm, if known
+    source_bias: Tensor | None = None  # the bias that the norm added to every token of the source
+    origin: Tensor | None = None  # the source before it was copied, or its tokens moved into windows
 
     @classmethod
     def of(cls, source: Tensor, role: Role | None, weight: Tensor, shape: torch.Size, original: Tensor) -> Projection:
-        """The projection of a source, or of a copy of it: the normalisation of a state, or a projection itself."""
+        """Build the projection of a source or its copy: the normalisation of a state, or a projection itself."""
         norm = role.state if isinstance(role, (Normed, Projection)) else None
         before = role if isinstance(role, Projection) else None
         bias = role.bias if isinstance(role, Normed) else None
@@ -42,9 +42,9 @@ class Projection:
         return cls(weight, source, norm, shape, before=before, source_bias=bias, origin=origin)
 
     def rows(self, batch: int, width: int | None = None) -> Tensor | None:
-        """The rows of the weight behind each (head, feature) of the tensor, found by moving their numbers along.
+        """The rows of the weight for each (head, feature) of the tensor, found by applying its moves to their indices.
 
-        Where they read a latent, itself projected from a state of `width` channels, those of both projections in one.
+        If the source is a latent, itself projected from a state of `width` channels, the product of both projections.
         """
         numbers = self._moved_numbers()
         if numbers.dim() not in (3, 4, 5):
@@ -66,14 +66,14 @@ class Projection:
         return replace(self, weight=rows * factor[:, None].to(rows.dtype), shape=shape, moves=())
 
     def plus(self, other: Projection) -> Projection | None:
-        """The sum of this and another projection of the same tensor, such as an adapter's; None if it is none."""
+        """Add another projection of the same tensor, such as an adapter's; None if it is not one."""
         adapter = other
         first = other.before
         if first is not None and not (self.projects_with(other) or other.moves or first.moves or first.is_normed):
             adapter = replace(first, weight=other.weight @ first.weight)
         if not self.projects_with(adapter) or other.moves or len(self.weight) != len(adapter.weight):
             return None
-        numbers = self._moved_numbers()  # a view may have split the tokens, and must have left the channels alone
+        numbers = self._moved_numbers()  # a view may have split the tokens, but not the channels
         is_plain = bool((numbers == torch.arange(self.shape[-1], device=numbers.device)).all())
         weight = (self.weight + adapter.weight).to(self.weight.dtype)
         return replace(self, weight=weight, shape=numbers.shape, moves=(), before=None) if is_plain else None
@@ -91,14 +91,14 @@ class Projection:
         return numbers
 
     def reads(self, state: Tensor) -> bool | None:
-        """Whether it projects this very state, or its normalisation; None where that cannot be told."""
+        """Whether it projects this state or its normalisation; None if unknown."""
         if any(x is not None and is_same(x, state) for x in (self.source, self.source_norm, self.origin)):
             return True
         return None if self.source_norm is None else False
 
 
 def is_same(first: Tensor, second: Tensor) -> bool:
-    """One tensor, or two views of all of it."""
+    """Whether two tensors are one, or views of all of it."""
     return first is second or (first.data_ptr() == second.data_ptr() and first.numel() == second.numel())
 
 
@@ -108,22 +108,22 @@ class Normed:
 
     state: Tensor
     bias: Tensor | None = None
-    origin: Tensor | None = None  # the tensor before its tokens were put elsewhere, into windows
+    origin: Tensor | None = None  # the tensor before its tokens were moved into windows
 
 
 @dataclass(frozen=True)
 class Scores:
-    """A product of two activations, on its way to a softmax: queries before keys."""
+    """A product of two activations before its softmax, [query, key]."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The softmax of scores over their keys, on its way to a product with values."""
+    """The softmax of scores over their keys, before the product with values."""
 
 
 @dataclass(frozen=True)
 class Mixed:
-    """Values mixed by the attention of `tap`, on their way to its output projection; kept where order is compared."""
+    """Values mixed by the attention of `tap`, before its output projection; kept if their order is compared."""
 
     tap: Tap
     values: Tensor | None
@@ -131,7 +131,7 @@ class Mixed:
 
 @dataclass(frozen=True)
 class Written:
-    """The output projection of `tap`, on its way to the residual stream; its first two axes may be swapped there."""
+    """The output projection of `tap`, before the residual add; its first two axes may be swapped."""
 
     tap: Tap
     is_swapped: bool = False
@@ -140,7 +140,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Branch:
-    """A further projection of what `tap` mixed: an adapter's, if it is added to the first."""
+    """A second projection of the values mixed by `tap`: an adapter's, if it is added to the first."""
 
     tap: Tap
     weight: Tensor
@@ -148,12 +148,12 @@ class Branch:
 
 @dataclass(frozen=True)
 class Spread:
-    """One over the spread of each token's channels: what a norm written in Python multiplies with."""
+    """The reciprocal spread of each token's channels, the factor of a norm written in Python."""
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """Values sampled at points of feature maps (deformable attention), once they are weighed with their weights."""
+    """Values sampled at points of feature maps (deformable attention); `weights` is set once they are weighted."""
 
     levels: tuple[Tensor, ...]
     grids: tuple[Tensor, ...]
@@ -169,7 +169,7 @@ class Transposed:
 
     @classmethod
     def of(cls, parameter: Tensor, view: Tensor) -> Transposed | None:
-        """The role of a view that is a weight's transpose."""
+        """Build the role of a view if it is a weight's transpose."""
         is_transpose = view.dim() == 2 and view.stride() == parameter.stride()[::-1]
         return cls(parameter) if is_transpose else None
 
@@ -179,7 +179,7 @@ Role = Projection | Normed | Scores | Weights | Mixed | Written | Branch | Sprea
 
 @dataclass(frozen=True)
 class Addend:
-    """What the output of attention is added to: a tensor, its values before, what it is a copy of, and its role."""
+    """A tensor that attention's output is added to: its values before, the tensor it is a copy of, and its role."""
 
     place: Tensor
     state: Tensor
@@ -188,12 +188,12 @@ class Addend:
 
 
 def may_be_state(role: Role | None) -> bool:
-    """Whether a tensor may be a residual state: no linear layer's output alone."""
+    """Whether a tensor may be a residual state, not merely the output of a linear layer."""
     return role.is_joined if isinstance(role, Written) else not isinstance(role, (Projection, Branch))
 
 
 def with_adapter(first: Role | None, second: Role | None) -> Role | None:
-    """What a projection and its adapter (LoRA) are together, in either order; None for any other two tensors."""
+    """The role of the sum of a projection and its adapter (LoRA), in either order; None for any other tensors."""
     for role, adapter in ((first, second), (second, first)):
         if isinstance(role, Projection) and isinstance(adapter, Projection) and (together := role.plus(adapter)):
             return together

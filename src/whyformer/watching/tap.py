@@ -1,4 +1,4 @@
-"""What is seen of one attention operation while it runs: its map, its weights, and the states around it."""
+"""The parts of an attention operation, noted while it runs: its map, its weights, and the states around it."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ from whyformer.watching.state_edges import shared_edge
 
 @dataclass(eq=False)
 class Outcome:
-    """What has been seen of what became of mixed values: their projection W_o, and the state that it is added to.
+    """Where mixed values go: their projection W_o, and the state that it is added to.
 
     Parts of one attention (a packed sequence) share it.
     """
 
     output_weight: Tensor | None = None
     output_parameter: Tensor | None = None
-    output_module: nn.Module | None = None  # whose weight it is: a weight that is lent has no name
+    output_module: nn.Module | None = None  # the owner of the weight: weights that are lent have no name
     readers: int = 0
     heads_in_order: Tensor | None = None
     tokens_first: Tensor | None = None
-    output_scale: Tensor | None = None  # of each query token, by a norm between W_o and the residual stream
-    output: Tensor | None = None  # of W_o, where edges are read
+    output_scale: Tensor | None = None  # per query token, of a norm between W_o and the residual stream
+    output: Tensor | None = None  # of W_o, if edges are read
     query_state: Tensor | None = None
     query_original: Tensor | None = None  # the tensor that it is a copy of, or itself
-    state_before: Tensor | None = None  # that state, or failing that the first that the output is added to
-    state_edge: GradientEdge | None = None  # of that, where it is in the graph
+    state_before: Tensor | None = None  # that state, or else the first that the output is added to
+    state_edge: GradientEdge | None = None  # of that, if it is in the graph
     state_is_swapped: bool = False
-    sum: tuple[Tensor, Tensor] | None = None  # where edges are read: the state that it is added to, and that after it
+    sum: tuple[Tensor, Tensor] | None = None  # if edges are read: the state before and after the add
     sums: list[str] = field(
         default_factory=list
-    )  # what it was added to, and which fact decided whether that is a state
+    )  # what it was added to, and the fact that decided whether that is a state
 
 
 @dataclass(eq=False)
 class Tap:
-    """What the recorder has seen so far of one attention operation."""
+    """The parts of one attention operation recorded so far."""
 
     map: Tensor | LinearMixing
     is_folded: bool
-    probe: Tensor | None = None  # with a graph: the map, or the values it mixed, whose gradient tells that of the map
+    probe: Tensor | None = None  # with a graph: the map, or the mixed values, from whose gradient the map's follows
     value: Tensor | None = None
     value_source: Projection | None = None
     outcome: Outcome = field(default_factory=Outcome)
     state_product: Tensor | None = None  # the state before times its gradient, summed over channels
 
     def attention(self, batch: int) -> Mixing:
-        """The map with its own head axis."""
+        """The map, with a head axis."""
         return KeptMap(by_head(self.map.detach(), batch)) if isinstance(self.map, Tensor) else self.map
 
     def compare_order(self, values: Values, rows: Tensor) -> None:
-        """Whether heads lie side by side in W_o's input, and tokens before examples; nobody waits for it here."""
+        """Compare whether heads are side by side in W_o's input, and tokens before examples, without synchronising."""
         head_count, width = values.shape[1], values.shape[-1]
         if rows.shape[-1] != head_count * width:
             self.outcome.heads_in_order = torch.tensor(False)
@@ -69,22 +69,22 @@ class Tap:
             self.outcome.tokens_first = (rows[1] != values[0, :, 1].flatten()).any()
 
     def state(self, batch: int, tokens: int, rows: Tokens | None = None, *, of_keys: bool = False) -> State | None:
-        """The residual state as [example, token, channel]; the keys' own is what their values project.
+        """The residual state as [example, token, channel]; the keys' state is the tensor their values project.
 
-        `rows` are the tokens that its entries are of, where they are in another order.
+        `rows` are the tokens that its entries belong to, if they are in another order.
         """
         state = self.outcome.query_state
         if of_keys:
             state = None if self.value_source is None else self.value_source.source.detach()
             if state is not None and state.dim() == 2 and len(state) == batch * tokens:
-                state = state.unflatten(0, (batch, tokens))  # GPT-2's Conv1D flattens what it reads
+                state = state.unflatten(0, (batch, tokens))  # GPT-2's Conv1D flattens its input
             if state is not None and state.dim() == 4 and state.shape[1] == 1:
                 state = state[:, 0]  # a latent that all heads share
         is_swapped = self.outcome.state_is_swapped and not of_keys
         return None if state is None else self._examples_first(state, batch, tokens, is_swapped, rows)
 
     def add_to(self, written: Written, output: Tensor, addend: Addend) -> bool:
-        """Note the state that the output is added to, and its place in the graph; whether it is the residual state."""
+        """Note the state that the output is added to, and its edge. Return whether it is the residual state."""
         (is_residual, reason), place = self.is_residual(addend), addend.place
         name = "the residual state" if is_residual else "something else"
         self.outcome.sums.append(f"its output is added to {name}, {tuple(addend.state.shape)}: {reason}")
@@ -96,9 +96,9 @@ class Tap:
         return is_residual
 
     def add_up(self, written: Written, state: Tensor, result: Tensor) -> None:
-        """Keep a state and what it becomes: the residual state's sum, or failing that the first there is."""
+        """Keep a state before and after the add: the residual state, or else the first that is found."""
         if self.outcome.sum is None or state is self.outcome.query_state:
-            self.outcome.sum = state, result.detach().clone()  # the model may go on to change it in place
+            self.outcome.sum = state, result.detach().clone()  # the model may change it in place later
             self.outcome.output, self.outcome.state_is_swapped = None, written.is_swapped
 
     def states(
@@ -106,8 +106,8 @@ class Tap:
     ) -> tuple[State | None, State | None]:
         """The query tokens' state before and after the attention's output is added, [example, token, channel].
 
-        In one stream the state before is the one that the values read; between streams it cannot be told by that. A
-        token that only pools others has no state before: then its state is the output alone.
+        Within one stream the state before is the one that the values read; between streams that does not identify it. A
+        token that only pools others has no state before: its state is the output alone.
         """
         pair = self.outcome.sum
         if pair is None and is_cross and self.outcome.output is not None:
@@ -118,7 +118,7 @@ class Tap:
         return before, after
 
     def linear_value(self, batch: int, tokens: int) -> LinearValue | None:
-        """What makes the values without their biases; None where they are no plain projection of a state."""
+        """The values without their biases; None if they are not a plain projection of a state."""
         projection = self.value_source
         source = self.state(batch, tokens, of_keys=True)
         if projection is None or projection.is_normed or source is None or self.value is None:
@@ -126,13 +126,13 @@ class Tap:
         weight = projection.rows(batch)
         if weight is None or weight.shape[-1] != source.shape[-1]:
             return None
-        # A state that is itself the output of a norm (post-norm) is taken as it is, with that norm's bias.
+        # A state that is itself the output of a norm (post-norm) keeps that norm's bias.
         sources = [x for x in (projection.source, projection.origin) if x is not None]
         is_state = self.outcome.query_original is None or any(is_same(x, self.outcome.query_original) for x in sources)
         return LinearValue(source, None if is_state else projection.source_bias, weight, self.value.shape[-1])
 
     def state_scores(self, batch: int, tokens: int, rows: Tokens | None = None) -> Callable[[], TokenScores] | None:
-        """What gives the residual state times its gradient, [example, token], once the gradient has been taken."""
+        """A function that returns state × gradient, [example, token], once the gradient has been computed."""
         state = self.outcome.state_before
         if (
             self.probe is None
@@ -150,7 +150,7 @@ class Tap:
         return scores
 
     def scale(self, batch: int, tokens: int, rows: Tokens | None = None) -> TokenScores | None:
-        """What a norm multiplies with what each query token is given; None where there is none."""
+        """Per-query output scale of the norm after attention; None without one."""
         scale = self.outcome.output_scale
         scale = (
             None if scale is None else self._examples_first(scale, batch, tokens, self.outcome.state_is_swapped, rows)
@@ -173,7 +173,7 @@ class Tap:
         return x if x.shape[:2] == (batch, tokens) else None
 
     def value_weight(self, batch: int) -> Tensor | None:
-        """W_v, from the residual state where that is known."""
+        """W_v, from the residual state if that is known."""
         if self.value_source is None:
             return None
         return self.value_source.rows(
@@ -181,7 +181,7 @@ class Tap:
         )
 
     def is_residual(self, addend: Addend) -> tuple[bool, str]:
-        """Whether this is the state the attention read, and why: what it projects says so, else what the tensor is."""
+        """Whether this is the state that the attention read, and why: by what the values project, else by its role."""
         if self.outcome.query_state is not None:
             return False, "the residual state is known already"
         known = None if self.value_source is None else self.value_source.reads(addend.original)
@@ -189,10 +189,10 @@ class Tap:
             return known, f"the values are projected from {'it' if known else 'another tensor'}"
         if isinstance(addend.role, (Projection, Written, Branch)):
             return False, "it is the output of a linear layer"
-        return True, "it is no linear layer's output, and where the values come from is not known"
+        return True, "it is not the output of a linear layer, and the source of the values is not known"
 
     def decisions(self) -> tuple[str, ...]:
-        """How W_v, W_o and the residual state were told, and what was refused; nothing where states were not noted."""
+        """How W_v, W_o and the residual state were found, and what was rejected; empty if states were not recorded."""
         if self.value is None:
             return ()
         source, outcome = self.value_source, self.outcome
@@ -204,12 +204,12 @@ class Tap:
         if outcome.readers != 1:
             output = f"W_o is not known: {outcome.readers} linear layers read the mixed values"
         elif outcome.heads_in_order is not None and not bool(outcome.heads_in_order):
-            output = "W_o is refused: the heads do not lie side by side in its input"
+            output = "W_o is rejected: the heads are not side by side in its input"
         sums = outcome.sums or ["the residual state is not known: its output was not seen to be added to anything"]
         return values, output, *sums
 
     def projection(self) -> Tensor | None:
-        """W_o, if it is the one reader of the mixed values and finds their heads side by side."""
+        """W_o, if it is the only layer that reads the mixed values, with their heads side by side."""
         is_plain = self.outcome.readers == 1 and (
             self.outcome.heads_in_order is None or bool(self.outcome.heads_in_order)
         )

@@ -1,7 +1,7 @@
-"""The kernels behind `fused`, in Triton's own language: a file apart, since it is imported only where Triton is.
+"""Triton kernels of `folds`: a file of its own, since it is imported only where Triton is installed.
 
-Queries, keys, values and the gradient of what was mixed are [example, head, token, channel] with any strides but the
-last, which is 1: models hand over views of [example, token, head, channel], and copying them would cost as much again.
+Queries, keys, values and the gradient of the mixed values are [example, head, token, channel] with any strides except
+the last, which is 1: models pass views of [example, token, head, channel], and copying them would double the cost.
 """
 
 # mypy: ignore-errors
@@ -17,7 +17,7 @@ def log_sums_kernel(
     query_example, query_head, query_token, key_example, key_head, key_token,
     IS_CAUSAL: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """The binary logarithm of each row's sum of 2^(q·k · scale), over the keys it may see."""
+    """The binary logarithm of each row's sum of 2^(q·k · scale), over the keys open to it."""
     block, both = tl.program_id(0), tl.program_id(1)
     example, head = both // heads, both % heads
     query += example.to(tl.int64) * query_example + head.to(tl.int64) * query_head
@@ -71,7 +71,7 @@ def fold_kernel(
         rows = start + tl.arange(0, QUERIES)
         inside = rows < queries
         r = tl.load(weights + example * queries + rows, mask=inside, other=0.0)
-        if tl.max(tl.abs(r)) > 0:  # nothing flows through most rows of a read-out's own block
+        if tl.max(tl.abs(r)) > 0:  # zero for most rows of a read-out's own block
             offsets = rows[:, None].to(tl.int64)
             q = tl.load(query + offsets * query_token + channels, mask=inside[:, None], other=0.0)
             row_sums = tl.load(sums + both * queries + rows, mask=inside, other=0.0)
@@ -81,8 +81,8 @@ def fold_kernel(
                 is_open = is_open & (columns[None, :] <= rows[:, None])
             attention = tl.where(is_open, attention, 0.0)
             if TIMES_GRADIENT:
-                arriving = tl.load(of_mixed + offsets * mixed_token + channels, mask=inside[:, None], other=0.0)
-                gradient = tl.dot(arriving, v, input_precision=PRECISION)
+                grad_output = tl.load(of_mixed + offsets * mixed_token + channels, mask=inside[:, None], other=0.0)
+                gradient = tl.dot(grad_output, v, input_precision=PRECISION)
                 attention = tl.maximum(attention * gradient, 0.0)
             folded += tl.sum(attention * r[:, None], 0)
     tl.store(result + both * keys + columns, folded, mask=columns < keys)

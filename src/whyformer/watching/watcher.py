@@ -1,4 +1,4 @@
-"""One seam into any model: a mode that watches its own forward pass and records every attention operation."""
+"""A function mode that watches any model's forward pass and records every attention operation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from whyformer.watching.tap import Tap
 
 
 class OperationRunner(Protocol):
-    """What runs an operation so that it can go back by rules."""
+    """Runs operations so that their backward pass follows rules."""
 
     facts: Facts
 
@@ -36,7 +36,7 @@ class OperationRunner(Protocol):
 
 
 class BiasNotes(Protocol):
-    """What notes the biases that operations add."""
+    """Notes the biases that operations add."""
 
     def added(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
     def note(self, bias: Any, result: Any) -> None: ...
@@ -45,12 +45,12 @@ class BiasNotes(Protocol):
 class Watcher(TorchFunctionMode):
     """Records the attention operations run inside its `with` block, from the `start`-th on.
 
-    Earlier ones run on the model's own fused kernels without a graph. With `graph`, every map is in the graph of
-    what follows it, also in a frozen model; parameters never are, so that no gradient of theirs can be computed.
-    `rules` runs each operation, and can take it back by other rules than the gradient's; `biases` notes what is added.
-    Unless it `records`, parameters are constants, and that is all. `keep_maps` keeps every map, however large, `fold`
-    none that can be made again; `shapes_only` notes the shapes of maps, and lets everything run as it is. `edges` also
-    keeps the state that each attention adds up to.
+    Earlier ones run on the model's fused kernels without a graph. With `graph`, every map is part of the graph, also in
+    a frozen model; parameters never are, so that their gradients are not computed. `rules` runs each operation and
+    defines its backward pass; `biases` notes the biases that are added. Without `records`, it only makes parameters
+    constants. `keep_maps` keeps every map, however large; `fold` keeps none that can be recomputed; `shapes_only`
+    records only the shapes of maps and does not change how operations run. `edges` also keeps the state after each
+    attention.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Watcher(TorchFunctionMode):
         self.lends = False
         self._rules, self._biases, self._records = rules, biases, records
         self._depth = 0
-        # Runs an operation: by the rules, or as it is.
+        # Runs an operation: by the rules if there are any.
         self.run_operation: Callable[[Function, Any, Any], Any] = _run_plainly if rules is None else rules.run
 
     def __enter__(self) -> Self:
@@ -96,7 +96,7 @@ class Watcher(TorchFunctionMode):
             self.facts.forget()
 
     def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        """The model's output, recorded. The caller's own gradient mode neither matters nor changes."""
+        """Run the model and record it. The caller's gradient mode has no influence and is restored."""
         self.lends = lends_weights(model)
         graph, ready = self.graph and self.start == 0, readable_weights(model)
         exactly = nullcontext() if self._rules is None else self._rules.exactly()
@@ -123,7 +123,7 @@ class Watcher(TorchFunctionMode):
 
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
-        """Operations in here are those of the package, which the rules see and recording does not."""
+        """Run the package's own operations, which follow the rules but are not recorded."""
         if self._rules is None:
             yield
             return
@@ -135,12 +135,12 @@ class Watcher(TorchFunctionMode):
             self._records = before
 
     def scores(self, args: tuple[Any, ...]) -> Scores | None:
-        """Scores stay scores under biases, masks, scales and all else that is done to them before the softmax."""
+        """The role of scores, which survives biases, masks, scales and any other operation before the softmax."""
         parts = [y for x in args for y in (x if type(x) in (tuple, list) else (x,))]
         return next((role for role in map(self.facts.role, parts) if isinstance(role, Scores)), None)
 
     def carry(self, role: Role | None, result: Any, move: Function | None = None) -> None:
-        """Give the result, or each part of it, the role of the tensor it was moved from."""
+        """Give the result, or each part of it, the role of the tensor that it was rearranged from."""
         if isinstance(result, Tensor):
             if isinstance(role, Projection) and move is not None:
                 role = replace(role, moves=(*role.moves, move))
@@ -150,7 +150,7 @@ class Watcher(TorchFunctionMode):
                 self.carry(role, part, part_of(move, number))
 
     def with_probe(self, x: Tensor) -> Tensor:
-        """A map, or the values it mixed, as a tensor whose gradient can be taken."""
+        """Return a map, or mixed values, as a tensor that a gradient can be computed for."""
         if not self.graph or self.seen < self.start or self.shapes_only:
             return x
         if self.start:
@@ -166,7 +166,7 @@ class Watcher(TorchFunctionMode):
         probe: Tensor,
         value_role: Role | None = None,
     ) -> None:
-        """Note an attention operation: its map, the values it mixed, and their product."""
+        """Record an attention operation: its map, its values, and their product."""
         self.seen += 1
         if self.seen <= self.start:
             return

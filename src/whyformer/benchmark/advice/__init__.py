@@ -1,1 +1,1 @@
-"""Which method on this model and this data: methods compete on samples until time or data is over."""
+"""Recommend a method for a model and data: methods compete on samples until time or data run out."""

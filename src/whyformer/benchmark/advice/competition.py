@@ -1,4 +1,4 @@
-"""Methods compete: samples are put to them piece by piece until one is left, the data is over or the time."""
+"""Methods compete on batches of samples until one is left, or data or time run out."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from whyformer.benchmark.tables import NOTE, ROW_TABLE, SAMPLE_TABLE, TABLES, Re
 from whyformer.benchmark.worker import Worker, shard_records
 from whyformer.errors import WhyformerError
 
-PIECE = 8  # samples that are worked on together, at most
-MOST_SAMPLES = 512  # samples: more make no advice surer than it need be
+PIECE = 8  # the most samples that are measured together
+MOST_SAMPLES = 512  # samples: more would not change the advice
 
 
 @dataclass(eq=False)
 class Competition:
-    """State of a competition: values by measure, method and sample, who is left, and who was dropped when."""
+    """State of a competition: values by measure, method and sample, the remaining methods, and those dropped."""
 
     alive: list[Choice]
     values: dict[tuple[str, str], dict[str, dict[int, Any]]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Competition:
         self.alive = [choice for choice in self.alive if choice.label not in self.left_out]
 
     def deciding(self, question: Contest) -> dict[str, dict[int, float]]:
-        """The value of each sample that decides, by method, the higher the better."""
+        """The deciding value of each sample, by method; higher is better."""
         figure = protocol_named(question.protocol.name).figures[question.figure]
         sign = -1.0 if figure.better == "lower" else 1.0
         by_method = self.values.get((question.protocol.label, figure.measure), {})
@@ -67,7 +67,7 @@ class Competition:
         return {method: values for method, values in finite.items() if values}
 
     def drop_losers(self, question: Contest, correction: Correction, samples: int) -> None:
-        """Drop the methods that are surely behind after so many samples."""
+        """Drop the methods that are significantly behind after this many samples."""
         values = self.deciding(question)
         labels = [one.label for one in self.alive if one.label in values]
         if len(labels) > 1:
@@ -78,7 +78,7 @@ class Competition:
 
 @dataclass(eq=False)
 class SampleMeasurement:
-    """Puts samples to methods, and knows how long one sample takes one method and how much time is left."""
+    """Measures methods on samples, and tracks the time per sample and method and the time left."""
 
     worker: Worker
     folder: Path
@@ -87,9 +87,9 @@ class SampleMeasurement:
     files: int = 0
 
     def records(self, numbers: Sequence[int], methods: Sequence[Choice]) -> dict[str, list[Record]]:
-        """The records of these samples by these methods; they are also written to the folder."""
+        """Measure these methods on these samples; the records are also written to the folder."""
         start, plan = time.perf_counter(), self.worker.plan
-        # The first shard of a plan is refused where no sample of it can be used; here others may follow.
+        # A plan is rejected if no sample of its first shard can be used; here others may follow.
         part = replace(plan, suite=replace(plan.suite, methods=tuple(methods)), shards=((), tuple(numbers)))
         records = shard_records(part, self.worker.loaded_model, self.worker.batch_size, 1)
         write_shard(self.folder, self.files, {table: parquet(table, records[table]) for table in TABLES})
@@ -102,9 +102,9 @@ class SampleMeasurement:
         return time.perf_counter() >= self.end
 
     def room(self, methods: int) -> int:
-        """How many samples to put to so many methods next: half of those that there is time for, but one at the end.
+        """The number of samples to measure next: half of those that there is time for, down to one at the end.
 
-        So what the last of them take longer than those before is little, and the time is held.
+        So the time limit holds even if the last ones take longer.
         """
         seconds = max(0.0, self.end - time.perf_counter())
         fitting = int(min(2 * PIECE, seconds / max(1e-9, self.seconds_each * methods)))
@@ -112,10 +112,10 @@ class SampleMeasurement:
 
 
 def between_looks(plan: RunPlan, seed: int) -> RunPlan:
-    """The samples in an order drawn by the seed; a shard holds those between two looks.
+    """Shuffle the samples by the seed, with a shard for those between two looks.
 
-    There the longest texts are first: a batch is padded to its longest, and what was timed is no shorter than what
-    follows.
+    Within a shard the longest texts come first: a batch is padded to its longest, so that later ones take no longer
+    than those that were timed.
     """
     numbers = [number for shard in plan.shards for number in shard]
     order = np.random.default_rng(seed).permutation(numbers)[:MOST_SAMPLES].tolist()
@@ -126,17 +126,17 @@ def between_looks(plan: RunPlan, seed: int) -> RunPlan:
 
 
 def _length(plan: RunPlan, number: int) -> int:
-    """The characters of a text; all else is of one length."""
+    """The number of characters of a text; all other samples have equal length."""
     if plan.suite.protocols[0].name != "text_perturbation":
         return 0
     try:
         return len(getattr(plan.examples[number], "text", ""))
-    except WhyformerError:  # it cannot be read, which is noted when its turn comes
+    except WhyformerError:  # it cannot be read, which is noted later
         return 0
 
 
 def compete(measurement: SampleMeasurement, question: Contest, console: Console) -> tuple[Competition, Correction]:
-    """Measure piece by piece until one method is left, the data is over or the time."""
+    """Measure batch by batch until one method is left, or data or time run out."""
     plan = measurement.worker.plan
     competition = Competition([one for one in plan.suite.methods if one.name not in CONTROLS])
     controls = [one for one in plan.suite.methods if one.name in CONTROLS]
@@ -169,9 +169,9 @@ def _measure_first(
     controls: Sequence[Choice],
     console: Console,
 ) -> None:
-    """Put one sample to method after method, so that the time can be over between any two of them.
+    """Measure one sample method by method, checking the time after each.
 
-    Samples of the group that turn out to be unusable are passed over.
+    Unusable samples of the group are skipped.
     """
     contenders, seconds = list(competition.alive), []
     while group and not competition.names:
@@ -193,6 +193,6 @@ def _measure_first(
 
 
 def _while_in_time(measurement: SampleMeasurement, methods: Sequence[Choice]) -> Iterator[Choice]:
-    """The methods until the time is over, the first in any case."""
+    """The methods until time runs out, at least the first."""
     yield methods[0]
     yield from takewhile(lambda _: not measurement.is_over, methods[1:])

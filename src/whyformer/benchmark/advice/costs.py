@@ -20,19 +20,19 @@ from whyformer.benchmark.worker import Worker
 from whyformer.models.structure import device_of
 
 TIMED_SAMPLES = 2
-TIMES = 5  # an answer and an explanation in turn; the median of each counts
+TIMES = 5  # alternating answers and explanations, of which the medians are taken
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The computing time of an explanation: as a multiple of that of a plain answer, and in seconds."""
+    """The computing time of an explanation, as a multiple of a plain answer's and in seconds."""
 
     answers: float
     seconds: float
 
 
 def explanation_costs(worker: Worker, numbers: Sequence[int], methods: Sequence[Choice], end: float) -> dict[str, Cost]:
-    """The cost of each method on the first samples; none of responses, or after the end."""
+    """The cost of each method on the first samples; empty for responses, or if time has run out."""
     plan = worker.plan
     samples = [
         make_sample(plan.examples[number], worker.loaded_model, plan.labels) for number in numbers[:TIMED_SAMPLES]
@@ -54,8 +54,8 @@ def explanation_costs(worker: Worker, numbers: Sequence[int], methods: Sequence[
 
 
 def explanation_cost(give_answer: Callable[[], object], explain: Callable[[], object], device: torch.device) -> Cost:
-    """The cost of what explains beside what answers; they take turns, so that both meet the same conditions."""
-    give_answer()  # what is only made once, such as kernels, counts for neither
+    """Measure the cost of an explanation relative to an answer, alternating for equal conditions."""
+    give_answer()  # warm-up, such as compiling kernels
     explain()
     pairs = [(_seconds(give_answer, device), _seconds(explain, device)) for _ in range(TIMES)]
     answer_seconds, explanation_seconds = (statistics.median(times) for times in zip(*pairs, strict=True))
@@ -63,7 +63,7 @@ def explanation_cost(give_answer: Callable[[], object], explain: Callable[[], ob
 
 
 def _seconds(call: Callable[[], object], device: torch.device) -> float:
-    """The CPU time of this process, which other programs hardly change; on other devices elapsed time."""
+    """The CPU time of this process, which other programs hardly affect; on other devices elapsed time."""
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     start = clock()
     call()

@@ -1,4 +1,4 @@
-"""Sequential testing: methods are compared on more and more samples, and those that have surely lost are dropped."""
+"""Sequential testing: compare methods on more and more samples, and drop those that are significantly worse."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 from whyformer.metrics.statistics import Interval, paired_comparison
 
-FIRST_LOOK = 16  # samples; of fewer no test can be sure enough
+FIRST_LOOK = 16  # samples: with fewer, no test can be significant
 ERROR_RATE = 0.05  # of dropping the best method, over all looks together
-EXCHANGES = 10_000  # exchanges of a test: p must be able to be small enough for all that it counts for
-SampleValues = Mapping[str, Mapping[int, float]]  # a value of each sample, by method; higher is better
+EXCHANGES = 10_000  # permutations of a test: enough for p to be significant after correction
+SampleValues = Mapping[str, Mapping[int, float]]  # values by method and sample; higher is better
 
 
 def looks(count: int) -> tuple[int, ...]:
-    """After how many samples methods are compared: fixed beforehand, twice as many each time, and at the end."""
+    """The sample counts at which methods are compared: fixed in advance, doubling each time, and at the end."""
     sizes = []
     size = FIRST_LOOK
     while size < count:
@@ -27,7 +27,7 @@ def looks(count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Lead:
-    """By how much one method is ahead of another on the samples that both have; p counts for all tests together."""
+    """The lead of one method over another on the samples that both have; p is corrected for all tests."""
 
     difference: Interval
     p: float
@@ -40,10 +40,10 @@ class Lead:
 
 @dataclass(frozen=True)
 class Correction:
-    """How often a p counts: for every look, and for every method that the best one could lose to by chance.
+    """The Bonferroni factor: one per look and per method that the best one could lose to by chance.
 
-    The best of m methods is dropped wrongly only where one of the m − 1 others comes out ahead of it at one of the
-    looks: Bonferroni over these keeps the rate of that below ERROR_RATE, whichever method is ahead at a look.
+    The best of m methods is only dropped wrongly if one of the m − 1 others is ahead of it at one of the looks:
+    Bonferroni over these keeps the rate of that below ERROR_RATE, whichever method is ahead at a look.
     """
 
     methods: int
@@ -55,7 +55,7 @@ class Correction:
         return max(1, self.methods - 1) * self.looks
 
     def lead(self, first: Mapping[int, float], second: Mapping[int, float]) -> Lead | None:
-        """By how much the first is ahead; None for a single sample."""
+        """The lead of the first; None for a single sample."""
         shared = [sample for sample in first if sample in second]
         if len(shared) < 2:
             return None
@@ -65,14 +65,14 @@ class Correction:
 
 
 def leader(values: SampleValues, methods: Sequence[str]) -> str:
-    """The method of the highest mean, on the samples that all of these have."""
+    """The method with the highest mean, on the samples that all of these have."""
     shared = set.intersection(*(set(values[method]) for method in methods))
     means = {method: float(np.mean([values[method][sample] for sample in sorted(shared)])) for method in methods}
     return max(methods, key=lambda method: means[method])
 
 
 def losers(values: SampleValues, methods: Sequence[str], correction: Correction) -> dict[str, Lead]:
-    """The methods that are surely behind the one that leads now, and by how much."""
+    """The methods that are significantly behind the leader, with its lead."""
     best = leader(values, methods)
     others = (method for method in methods if method != best)
     leads = {method: correction.lead(values[best], values[method]) for method in others}

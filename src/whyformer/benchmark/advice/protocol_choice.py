@@ -12,8 +12,8 @@ from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel
 
 GAP = "negative − positive, probability"
-# Of every kind, none dearer than the 18 answers that measuring a sample takes: integrated_gradients, of 20 or 50 steps,
-# and what removes units compete where they are named. Those missing from a version are left out.
+# Some of every kind, none more expensive than the 18 answers that measuring a sample takes: integrated_gradients with
+# 20 or 50 steps, and removal methods, only compete if named. Those missing from a version are left out.
 CONTENDERS = (
     Choice("evidence"),
     Choice("state_x_gradient", {"backward": "attn_lrp"}),
@@ -44,7 +44,7 @@ class Contest:
 
 
 def contenders() -> list[Choice]:
-    """The methods that compete where none are named, those of this version."""
+    """The methods that compete by default, those of this version."""
     return [choice for choice in CONTENDERS if _is_known(choice)]
 
 
@@ -57,7 +57,7 @@ def _is_known(choice: Choice) -> bool:
 
 
 def contest_for(loaded_model: LoadedModel, samples: Sequence[Sample]) -> Contest:
-    """Choose the contest for this model and samples: how its output reacts when parts of the input are removed."""
+    """Choose the contest for this model and samples: how its output changes when parts of the input are removed."""
     task = loaded_model.task
     if all(sample.response is not None for sample in samples):
         words = "how much less probable a response is without the three sentences of highest score"

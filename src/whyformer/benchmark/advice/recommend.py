@@ -1,4 +1,4 @@
-"""Which method on my model and my data? Methods compete on samples; those that have surely lost are dropped."""
+"""Recommend a method: methods compete on samples, and those that are significantly worse are dropped."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.plugins import load_plugins
 
-FITTED_SAMPLES = 5  # samples that say which protocols fit
-MAIN = {"segmentation": "mIoU", "rationales": "token F1, mean over top 10 to 80"}  # shown beside what decides
+FITTED_SAMPLES = 5  # samples to choose the protocols by
+MAIN = {"segmentation": "mIoU", "rationales": "token F1, mean over top 10 to 80"}  # shown beside the deciding figure
 NAME_LABELS = " Say what the model calls the labels of the data: labels={'DATA': 'MODEL'}, or --label DATA=MODEL."
 
 
@@ -52,31 +52,31 @@ def recommend(
     plugins: Sequence[str | Path] = (),
     progress: bool = False,
 ) -> Recommendation:
-    """Say which method explains this model best on this data, how surely, and where it fails.
+    """Recommend the method that explains this model best on this data, with its significance and failures.
 
-    Methods compete on samples drawn by the seed, by what the model answers when parts of its input go. After 16, 32, 64
-    … samples those that are surely behind the best are dropped, with an error rate of 5 % over all looks and methods
-    together; it ends when one is left, when the data is over or the time.
+    Methods compete on samples drawn by the seed, by the model's answers when parts of its input are removed. After 16,
+    32, 64 … samples those that are significantly behind the best are dropped, with an error rate of 5 % over all looks
+    and methods together. The competition ends when one is left, or data or time run out.
 
     Args:
         model: A module or `LoadedModel`, a folder, a Hugging Face id, or the name of a bundled model.
-        data: As `evaluate` takes it: a list of texts, pictures, or pairs of one with its label; rows; a data set; or a
+        data: As in `evaluate`: a list of texts, pictures, or pairs of one with its label; rows; a data set; or a
             reader with its options, `("image_folder", {"folder": "photos"})`.
-        methods: Those that compete, names or `(name, options)`; if None, eleven of every kind that cost little.
-        minutes: How long it may take, loading the model included; one sample is put to one method in any case.
-        processor: What makes examples into the inputs of a module, where it is not found beside it.
-        labels: What the model calls the labels of the data, where they differ; of a dual encoder the text for each.
-        seed: Draws the samples, and all that is random in protocols.
+        methods: The competing methods, names or `(name, options)`; by default eleven inexpensive ones of every kind.
+        minutes: The time limit, including loading the model; at least one method is measured on one sample.
+        processor: The processor of your own module, if its folder has none.
+        labels: The model's names for the labels of the data, if they differ; for a dual encoder the text for each.
+        seed: The seed of the samples, and of everything random in protocols.
         data_folder: The folder that relative paths of the reader are taken from.
         plugins: Python files that register methods or readers.
-        progress: Whether it is shown on standard error how far it is.
+        progress: Whether to show progress on standard error.
 
     Returns:
         The advice: `print` it, or `save("advice.html")`.
 
     Raises:
-        WhyformerError: A name is unknown, the model or the data cannot be used, not one sample can, or no method
-            applies to the model.
+        WhyformerError: If a name is unknown, the model, the data or every sample cannot be used, or no method applies
+            to the model.
 
     Example:
         >>> import whyformer
@@ -106,7 +106,7 @@ def recommend(
 
 
 def first_samples(plan: RunPlan, loaded_model: LoadedModel) -> list[Sample]:
-    """Some samples that can be read; where none can, why."""
+    """Some readable samples; raise the reason if there are none."""
     samples, reasons = [], []
     for number in (number for shard in plan.shards for number in shard):
         try:
@@ -128,7 +128,7 @@ def conclude(
     folder: Path,
     seconds: float,
 ) -> Recommendation:
-    """The advice that follows from what was measured."""
+    """Build the advice from the measurements."""
     figure = protocol_named(question.protocol.name).figures[question.figure]
     values = competition.deciding(question)
     alive = [one for one in competition.alive if one.label in values]
@@ -197,7 +197,7 @@ def _contender(
 
 
 def _shown(rows: Sequence[Contender]) -> list[str]:
-    """The recommended method, the next and the first control, whose maps are shown."""
+    """The methods to show maps of: the recommended one, the next and the first control."""
     methods = [one.label for one in rows if not one.is_control][:2]
     return [*methods, *[one.label for one in rows if one.is_control][:1]]
 
@@ -211,7 +211,7 @@ def _notes(competition: Competition, values: Mapping[str, Mapping[int, float]]) 
 
 
 def _why_unusable(reasons: Sequence[str]) -> str:
-    """The most common reason, and the way out where it is the names of labels."""
+    """The most common reason, with the way out if label names do not match."""
     kinds = Counter(map(reason_kind, reasons)).most_common(1)
     reason = next((one for one in reasons if reason_kind(one) == kinds[0][0]), "none has a value.")
     way_out = NAME_LABELS if reason.startswith("No label named") else ""

@@ -1,4 +1,4 @@
-"""An advice: which method to use, how sure that is, what it costs and where it fails; in words, JSON and as a page."""
+"""A recommendation: a method, its significance, cost and failures, as text, JSON and a page."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from whyformer.render.text_spans import visible
 
 @dataclass(frozen=True)
 class Contender:
-    """A method, or a control, as it came out.
+    """The result of a method or a control.
 
     Attributes:
-        label: What it is called in tables.
-        value: The figure that decides, with its 95 % interval `low` to `high`, on `samples` samples.
-        cost: How many times the computing time of a plain answer an explanation takes: CPU time of the process, on a
-            GPU elapsed time, both measured in turn. None for a control. `seconds` is what an explanation took here.
-        behind: By how much it is behind the method that is recommended, with a p that counts for all tests.
-        is_control: Whether it knows nothing of the model.
-        dropped_after: After how many samples it had surely lost; None if it never had.
-        beside: Figures shown beside the one that decides, by their names.
+        label: Its name in tables.
+        value: The deciding figure, with its 95 % interval `low` to `high`, on `samples` samples.
+        cost: The computing time of an explanation as a multiple of a plain answer's: CPU time of the process, on a GPU
+            elapsed time, measured alternately. None for a control. `seconds` is the time of an explanation here.
+        behind: How far it is behind the recommended method, with a p corrected for all tests.
+        is_control: Whether it ignores the model.
+        dropped_after: The number of samples after which it was dropped; None if it never was.
+        beside: Other figures to show, by name.
     """
 
     label: str
@@ -52,15 +52,15 @@ class Recommendation:
     Attributes:
         model: The model's name.
         method: The method, by its name.
-        options: Its options, as `explain` takes them.
-        protocol: What decided, and `figure`, which of its figures; `question` says it in words.
+        options: Its options, as in `explain`.
+        protocol: The deciding protocol, with `figure` its deciding figure and `question` a description.
         contenders: The methods and controls, the best first.
-        samples: On how many samples, of `available` ones; `seconds` is how long that took.
-        looks: How often methods were compared.
+        samples: The number of samples measured, of `available` ones, in `seconds`.
+        looks: The number of comparisons.
         is_share: Whether the figure is shown in percent.
-        most: How large it can be.
+        most: The maximum of the figure.
         notes: Methods and samples that were left out, and why.
-        worst: Where the method does worst: examples, their values, and how they look.
+        worst: The examples on which the method does worst, with their values and maps.
 
     Example:
         >>> import whyformer
@@ -106,23 +106,23 @@ class Recommendation:
 
     @property
     def ties(self) -> tuple[Contender, ...]:
-        """Methods that are not surely behind."""
+        """Methods that are not significantly behind."""
         return tuple(one for one in self.others if one.behind is None or not one.behind.is_sure)
 
     @property
     def is_enough(self) -> bool:
-        """Whether there were samples enough for a test to be sure."""
+        """Whether there were enough samples for a significant test."""
         return self.samples >= FIRST_LOOK
 
     @property
     def beats_controls(self) -> bool:
-        """Whether it is surely better than everything that knows nothing of the model."""
+        """Whether it is significantly better than every control."""
         leads = [one.behind for one in self.controls]
         return bool(leads) and all(lead is not None and lead.is_sure and lead.difference.value > 0 for lead in leads)
 
     @property
     def call(self) -> str:
-        """How it is called from Python."""
+        """The call in Python."""
         options = "".join(f", {name}={value!r}" for name, value in self.options.items())
         return f"whyformer.explain(example, model={self.model!r}, method={self.method!r}{options})"
 
@@ -145,7 +145,7 @@ class Recommendation:
             text = json.dumps(self.to_json(), indent=1, ensure_ascii=False)
             write_whole(place, (text + "\n").encode())
         else:
-            raise WhyformerError(f"{str(place)!r}: an advice is saved as .html or .json.")
+            raise WhyformerError(f"{str(place)!r}: save a recommendation as .html or .json.")
         return place
 
     def __repr__(self) -> str:
@@ -161,7 +161,7 @@ class Recommendation:
 
 
 def sentences(advice: Recommendation) -> list[str]:
-    """The advice in words: what to use, how sure that is, what it costs, if it beats the controls, where it fails."""
+    """The advice in sentences: the method, its significance and cost, the controls, and where it fails."""
     lines = [_use(advice), _decided(advice), _next(advice), _cost(advice), _controls(advice)]
     if advice.worst:
         worst = ", ".join(f"{visible(name)} ({_text(advice, value)})" for name, value in advice.worst)
@@ -262,7 +262,7 @@ HOW_TO_READ_ADVICE = (
 
 
 def advice_page(advice: Recommendation) -> str:
-    """A page that needs nothing else: the advice, the table, and the examples on which the method fails."""
+    """A self-contained page: the advice, the table, and the examples on which the method fails."""
     header, rows = advice_table(advice)
     section = {
         "title": advice.protocol,

@@ -1,4 +1,4 @@
-"""The examples on which a method does worst, as they look by it, by the next method and by a control."""
+"""The examples on which a method does worst, with its maps, the next method's and a control's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def worst_examples(
     *,
     is_share: bool,
 ) -> tuple[tuple[tuple[str, float], ...], Gallery | None]:
-    """The names and values of the samples of the lowest values, and how they look."""
+    """The samples with the lowest values: names, values and maps."""
     own = values[label]
     numbers = sorted(own, key=lambda sample: (own[sample], sample))[:SHOWN]
     worst = tuple((names[number], own[number]) for number in numbers)

@@ -1,1 +1,1 @@
-"""Where the shards of a suite are computed: in this process, or on a Ray cluster."""
+"""Engines that compute the shards of a suite: in this process, or on a Ray cluster."""

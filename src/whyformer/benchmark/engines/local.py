@@ -1,4 +1,4 @@
-"""The engine that does a suite's shards one after the other, here."""
+"""The engine that computes a suite's shards sequentially in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whyformer.benchmark.worker import make_worker
 def run_shards(
     plan: RunPlan, data: Path, shards: Iterable[int], plugins: Sequence[Path] = ()
 ) -> Iterator[tuple[int, dict[str, bytes]]]:
-    """The files of each shard as soon as it is done."""
+    """Yield the files of each finished shard."""
     worker = make_worker(plan)
     for number in shards:
         yield number, worker.tables(number)

@@ -1,4 +1,4 @@
-"""The engine that does a suite's shards on a Ray cluster: Ray Data, with an actor for each GPU or CPU."""
+"""The engine that computes a suite's shards on a Ray cluster, by Ray Data with an actor per GPU or CPU."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.models.loading import LoadedModel
 
-TRIES = 3  # of a shard: Ray itself would begin one that kills its worker again and again
+TRIES = 3  # per shard: Ray itself would retry one that kills its worker forever
 
 
 class RayWorker:
-    """A worker in a process of its own, which reads the data and loads the model itself, once."""
+    """A worker in a separate process, which reads the data and loads the model once."""
 
     def __init__(self, suite: Suite, data: str, attempts: Any, plugins: Sequence[str] = ()) -> None:
         self.suite, self.data, self.attempts, self.plugins = suite, Path(data), attempts, plugins
         self.worker: Worker | None = None
 
     def __call__(self, batch: Any) -> Any:
-        """Map the row of a shard's number to that of its files, or of the reason for their absence."""
+        """Map the row of a shard's number to the row of its files, or of the reason for their absence."""
         (number,) = batch["shard"].to_pylist()
         tables = self.tables(number)
         row = {"error": tables} if isinstance(tables, str) else tables
@@ -51,13 +51,13 @@ class RayWorker:
 
 
 class AttemptCounter:
-    """How often each shard was begun: an actor of its own, which outlives those that are killed."""
+    """Counts the attempts at each shard, as a separate actor that outlives killed ones."""
 
     def __init__(self) -> None:
         self.times: Counter[int] = Counter()
 
     def count(self, number: int) -> int:
-        """Note one more, and say how many there are now."""
+        """Count an attempt, and return the total."""
         self.times[number] += 1
         return self.times[number]
 
@@ -65,11 +65,11 @@ class AttemptCounter:
 def run_shards(
     plan: RunPlan, data: Path, shards: Iterable[int], plugins: Sequence[Path] = ()
 ) -> Iterator[tuple[int, dict[str, bytes]]]:
-    """The files of each shard as soon as it is done, in whatever order. What a lost actor was doing is done again."""
+    """Yield the files of each finished shard, in any order. Shards of lost actors are retried."""
     if isinstance(plan.model, LoadedModel) or plan.is_in_memory:
         raise WhyformerError(
-            "engine='ray' has workers of its own, which load the model and read the data themselves: give the model by "
-            "its name or folder and the data by a reader, or use engine='local'."
+            "engine='ray' has workers that load the model and read the data themselves: give the model by name or "
+            "folder and the data by a reader, or use engine='local'."
         )
     ray, ray_data = extra("ray", "ray"), extra("ray.data", "ray")
     was_running = ray.is_initialized()
@@ -89,7 +89,7 @@ def run_shards(
 
 
 def _rows(ray: Any, ray_data: Any, plan: RunPlan, data: Path, shards: list[int], plugins: Sequence[Path]) -> Any:
-    """The data set of the shards' files: an actor for every GPU of the cluster, or for every CPU where it has none."""
+    """The data set of the shards' files, with an actor per GPU of the cluster, or per CPU without GPUs."""
     resources = ray.cluster_resources()
     gpus, cpus = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))
     attempts = ray.remote(AttemptCounter).options(num_cpus=0, max_restarts=-1, max_task_retries=-1).remote()
@@ -100,7 +100,7 @@ def _rows(ray: Any, ray_data: Any, plan: RunPlan, data: Path, shards: list[int],
         fn_constructor_args=(plan.suite, str(data), attempts, [str(Path(path).resolve()) for path in plugins]),
         batch_size=1,
         batch_format="pyarrow",
-        # A shard waits for any actor, not for the one that was busy or lost when its turn came.
+        # A shard waits for any free actor, not for a busy or lost one.
         compute=ray_data.ActorPoolStrategy(
             size=max(1, min(gpus or cpus, len(shards))), max_tasks_in_flight_per_actor=1
         ),
@@ -117,6 +117,6 @@ def _schema() -> Any:
 
 def _lost_workers(number: int) -> str:
     return (
-        f"Shard {number} was begun {TRIES} times, and each time its worker was lost, as where memory runs out. "
-        "--engine local shows what happens; what is done is kept."
+        f"Shard {number} was tried {TRIES} times, and each time its worker was lost, possibly out of memory. "
+        "Use --engine local to see the error; finished shards are kept."
     )

@@ -1,4 +1,4 @@
-"""The protocols as a suite names them: each a function over a shard of samples, registered by its name."""
+"""Protocols: functions over a shard of samples, registered by name."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ Better = Literal["higher", "lower", "neither"]
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A curve for each sample: its heights [sample, point], and where the points are."""
+    """A curve per sample: heights [sample, point], and the positions of the points."""
 
     at: tuple[float, ...]
     values: Tensor
 
 
-# What a protocol measures, by method and measure: a value, several, a curve or a text for each sample.
+# The results of a protocol, by method and measure: a value, several, a curve or a text per sample.
 Column = Tensor | Line | list[str]
 Columns = dict[tuple[str, str], Column]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a table: of which measure, what it makes of all samples' values, and which way is better.
+    """A figure of a table: its measure, how samples are aggregated, and which direction is better.
 
-    `most` says how large a share can be with some options of the protocol, where that is not 1, as for areas under
-    curves that do not reach over the whole range. `of_texts` is for measures that are texts: of all samples', by one
-    method or by several mixed, it makes a function of how often each counts, [… sample].
+    `most` is the maximum of a share under given options of the protocol, if not 1, as for areas under curves over part
+    of the range. `of_texts` is for measures that are texts: given those of all samples, by one or several methods, it
+    returns a function of the samples' counts, [… sample].
 
     Example:
         >>> whyformer.extend.Figure("area", better="lower").measure
@@ -53,7 +53,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Protocol:
-    """A function (shard, *, options) -> columns of values, and the figures that are made of them."""
+    """A function (shard, *, options) -> columns of values, and the figures computed from them."""
 
     name: str
     measure: Callable[..., Columns]
@@ -73,13 +73,13 @@ def protocol(name: str, figures: Mapping[str, Figure], *, replace: bool = False)
     """Register a protocol under a name, for suites and `evaluate`.
 
     Args:
-        name: What suites call it.
-        figures: The figures of its table, by their titles: each of a measure that the function gives.
-        replace: Whether it may take the place of a protocol of the same name.
+        name: Its name in suites.
+        figures: The figures of its table, by title, each for a measure that the function returns.
+        replace: Whether it may replace a protocol of the same name.
 
     Returns:
-        The decorator of a function (shard, *, options) that gives, for a method and a measure, a tensor with one or
-        more values for each sample, a `Line` or a list of texts. Its first line of description is shown in reports.
+        A decorator for a function (shard, *, options) that returns, by method and measure, a tensor with one or more
+        values per sample, a `Line` or a list of texts. The first line of its docstring is shown in reports.
 
     Raises:
         WhyformerError: If there is a protocol of that name already.
@@ -110,7 +110,7 @@ def protocol_named(name: str) -> Protocol:
 
 
 def require(condition: bool, shard: Shard, name: str, needs: str) -> None:
-    """Refuse a protocol that the model or the data is not made for."""
+    """Raise unless the model and the data meet a protocol's requirement."""
     if not condition:
         raise WhyformerError(f"{name} needs {needs}, which {shard.loaded_model.name} on this data lacks.")
 

@@ -56,7 +56,7 @@ def saco_protocol(
 
 
 def _size_of_mean(correlations: ExampleRows) -> float:
-    """How far the mean is from 0: a map that turned round knows as much of the model as one that stayed."""
+    """The magnitude of the mean: an inverted map depends as little on the weights as an unchanged one."""
     return abs(float(np.mean(correlations)))
 
 
@@ -76,7 +76,7 @@ def model_randomisation(shard: Shard) -> Columns:
     for _, model in randomised(shard.loaded_model.model, seed=shard.seed):
         loaded_model = replace(shard.loaded_model, model=model)
         for name, values in by_stage.items():
-            is_prior = name not in shard.methods  # it looks at no model, and stays what it was
+            is_prior = name not in shard.methods  # priors ignore the model and do not change
             maps = first[name] if is_prior else compute_maps(shard, loaded_model, targeted, name)[part]
             values.append(correlations(shard, first[name], maps))
     columns: Columns = {}
@@ -123,7 +123,7 @@ def _part(shard: Shard) -> str:
 
 
 def _group_removal(members: Removal, scores: Tensor, shard: Shard) -> Tensor:
-    """Groups of words as they are, groups of patches as groups of their pixels."""
+    """Convert groups of patches to groups of their pixels; groups of words are unchanged."""
     if scores.dim() == 2:
         return members
     patches = members.unflatten(2, scores.shape[1:]).float()

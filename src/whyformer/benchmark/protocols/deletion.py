@@ -26,8 +26,8 @@ def single_deletion(
 ) -> Columns:
     """Cells of a picture go one at a time: do the sums of their scores rank as the answer falls (Hesse et al. 2024)?
 
-    Of a model that was trained with deletions, as training/mini_vit_deletion.py does it, nothing that is asked is new
-    to it; of any other the question is the usual one.
+    A model trained with deletions, as by training/mini_vit_deletion.py, has seen such inputs; for any other model they
+    are out of distribution.
     """
     require("pixel_values" in shard.batch.inputs, shard, "single_deletion", "pictures")
     if type(side) is not int or side < 2:
@@ -45,7 +45,7 @@ def single_deletion(
 
 
 def cells(side: int, size: tuple[int, int], examples: int, device: torch.device) -> PixelRemoval:
-    """At each step one cell of side × side, the same of every example."""
+    """Remove one cell of a side × side grid at each step, the same for every example."""
     rows, columns = (torch.arange(length, device=device) * side // length for length in size)
     number = side * rows[:, None] + columns
     one = number == torch.arange(side * side, device=device)[:, None, None]

@@ -16,7 +16,7 @@ from whyformer.metrics.sanity import mass_on_object, pointing_game
 def grid_pointing(shard: Shard, *, explained: Explained = "target") -> Columns:
     """How much of a map's positive scores is on the picture of the class, one of four in a grid (Böhle et al. 2021).
 
-    Of any data with masks it is how much is on the object. A patch is as it is: nothing is smoothed over its edges.
+    With other data that has masks, the share on the object. Patches are not smoothed over their edges.
     """
     truths, labels = pixel_truths(shard.batch), explained_labels(shard, explained)
     require(truths is not None, shard, "grid_pointing", "pictures with masks, as the readers of grids give them")

@@ -37,7 +37,7 @@ from whyformer.models.structure import is_detector, labels_of
 from whyformer.targets.resolve import object_probabilities
 from whyformer.targets.scores import label_index, logit
 
-DETECTION_RESAMPLES = 500  # of every kind at every threshold, in every draw: two thousand would take minutes a method
+DETECTION_RESAMPLES = 500  # of every kind at every threshold: two thousand would take minutes per method
 
 
 def _figure(of: Callable[[Sequence[Matches], Any], Any], area: ObjectSize) -> Figure:
@@ -50,7 +50,7 @@ def _figure(of: Callable[[Sequence[Matches], Any], Any], area: ObjectSize) -> Fi
 
 @lru_cache(maxsize=64)
 def _matches_by_area(texts: tuple[str, ...]) -> dict[ObjectSize, list[Matches]]:
-    """Matches by object size, on which all figures are built: matching takes longest."""
+    """Matches by object size, shared by all figures: matching takes longest."""
     evaluation = _evaluate(texts)
     return {area: matches(evaluation, area) for area in OBJECT_SIZES}
 
@@ -136,7 +136,7 @@ def _truth(shard: Shard, row: int) -> dict[str, Any]:
 
 
 def _evaluate(texts: Sequence[str]) -> Any:
-    """The images of all these texts, each by itself, matched with their truth."""
+    """Match the detections in these texts with their truth, image by image."""
     rle = extra("pycocotools.mask")
     images: list[Any] = []
     annotations: list[Any] = []

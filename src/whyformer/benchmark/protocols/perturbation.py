@@ -1,4 +1,4 @@
-"""Perturbation of pictures, texts and regions: all steps of all methods are given to the model together."""
+"""Perturbation of pictures, texts and regions, with all steps of all methods batched together."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ _GAPS = {f"{what}, negative − positive": Figure(f"{what} gap") for what in ("r
 def vqa_removal(
     shard: Shard, *, explained: Explained = "predicted", fractions: Sequence[float] = VQA_FRACTIONS
 ) -> Columns:
-    """Regions or words are deleted; the soft accuracy of what is answered then (GA)."""
+    """Soft accuracy of the answers after regions or words are deleted (GA)."""
     samples = shard.batch.samples
     has_answers = shard.loaded_model.task.sees_regions and all(sample.answers for sample in samples)
     require(has_answers, shard, "vqa_removal", "questions about regions, with answers")
@@ -122,7 +122,7 @@ def vqa_removal(
     accuracies = accuracies.to(shard.logits.device)
     fractions = _rising(fractions)
     columns: Columns = {}
-    # Without the token that the answer is read from, the model would read another.
+    # The read-out token is kept: without it the model would read another.
     words = word_tokens(shard) & ~readout_tokens(shard, labels)
     parts = {
         "regions": ("regions", REGION_INPUTS, shard.batch.inputs["visual_attention_mask"].bool()),
@@ -138,13 +138,13 @@ def vqa_removal(
 
 
 def _rising(fractions: Sequence[float]) -> tuple[float, ...]:
-    """The fractions from 0 to 1: out of order, the area under the curve would be wrong."""
+    """Check that the fractions rise from 0 to 1: the area under the curve depends on their order."""
     try:
         numbers = tuple(map(float, fractions))
     except (TypeError, ValueError):
         numbers = ()
     if numbers[:1] != (0.0,) or numbers[-1:] != (1.0,) or any(one >= other for one, other in pairwise(numbers)):
-        raise WhyformerError(f"vqa_removal: fractions={fractions!r:.60}. They rise from 0 to 1, as [0, 0.5, 1].")
+        raise WhyformerError(f"vqa_removal: fractions={fractions!r:.60} must rise from 0 to 1, as in [0, 0.5, 1].")
     return numbers
 
 
@@ -158,14 +158,14 @@ def _removals(maps: Mapping[str, Tensor], removal: Callable[..., Tensor]) -> Rem
 
 
 def remove_pixels(shard: Shard, fill: Fill) -> Perturb:
-    """Some of the shard's pictures at every step, without the pixels that go."""
+    """Remove pixels from some of the shard's pictures at every step."""
     processor = shard.loaded_model.image_processor
     colour = None if fill == "road" else fill_colour(fill, processor)
 
     def perturb(removal: PixelRemoval, here: slice) -> Inputs:
         inputs = slice_inputs(shard.batch.inputs, here)
         pixels = inputs["pixel_values"]
-        if colour is None:  # ROAD, step by step, so that the noise is the same whatever is computed together
+        if colour is None:  # ROAD, step by step, so that the noise does not depend on batching
             steps = torch.cat([imputed(pixels, one[None], seed=shard.seed) for one in removal])
         else:
             steps = blanked(pixels, removal, colour)
@@ -175,7 +175,7 @@ def remove_pixels(shard: Shard, fill: Fill) -> Perturb:
 
 
 def remove_words(shard: Shard, how: Erasure) -> Perturb:
-    """Some of the shard's texts at every step, without the tokens that go."""
+    """Remove tokens from some of the shard's texts at every step."""
     filler = filler_id(shard.loaded_model.tokenizer, how)
     return lambda removal, here: erased(slice_inputs(shard.batch.inputs, here), removal, how, filler=filler)
 
@@ -186,7 +186,7 @@ def _delete_inputs(shard: Shard, names: Sequence[str]) -> Perturb:
 
 
 def _above_zero(fractions: Sequence[float]) -> tuple[float, ...]:
-    """The fractions at which something goes: the answer to the whole sample is known."""
+    """The fractions above 0: the answer to the whole sample is known."""
     return tuple(fraction for fraction in fractions if fraction > 0)
 
 
@@ -221,7 +221,7 @@ def _areas(
 def _curve_columns(
     measure: str, heights: dict[tuple[str, str], Curve], fractions: tuple[float, ...], domain: Domain
 ) -> Columns:
-    """Each curve, the area under it, and by how much the negative one's is larger."""
+    """Each curve, the area under it, and the gap between the negative and positive areas."""
     areas = {key: area(values, fractions, domain) for key, values in heights.items()}
     lines: Columns = {(method, f"{measure}{order}"): Line(fractions, v) for (method, order), v in heights.items()}
     single: Columns = {(method, f"{measure}area, {order}"): value for (method, order), value in areas.items()}

@@ -1,4 +1,4 @@
-"""Sources of responses: are those that a method names the true ones, and does the model do without them as it says?"""
+"""Compare the sources of responses with the truth, and with the model's output without them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SourceCase:
 
     @property
     def third(self) -> str | None:
-        """In which third of the document the causes stand, on the whole; None where there are none."""
+        """The third of the document that contains the causes on average; None without causes."""
         places = [place for cause in self.truth.causes for place in cause]
         return THIRDS[min(2, int(3 * (np.mean(places) + 0.5) / len(self.sources)))] if places else None
 
@@ -80,7 +80,7 @@ class SourceCase:
 def sources(shard: Shard, *, subsets: int = 64, held_out: int = 32) -> Columns:
     """Sources of a response, compared with the truth and with the model's output without them.
 
-    Beside the methods of the suite stand those that ask the model itself, by so many `subsets`, and two controls: later
+    Besides the methods of the suite, this includes removal methods with `subsets` runs, and two controls: later
     sentences first, and words shared with question and response. LDS is over `held_out` other subsets.
     """
     samples = shard.batch.samples
@@ -104,7 +104,7 @@ def sources(shard: Shard, *, subsets: int = 64, held_out: int = 32) -> Columns:
 
 
 def _case(loaded_model: LoadedModel, truth: SampleSourceTruth, batch_size: int) -> SourceCase:
-    """A question put as a message where the model has a chat template, else as a text that the response goes on."""
+    """Build the case of a question: a message if the model has a chat template, otherwise a text to continue."""
     is_chat = bool(getattr(loaded_model.tokenizer, "chat_template", None))
     prompt = [{"role": "user", "content": truth.prompt}] if is_chat else truth.prompt
     encoded = encode_prompt(loaded_model, prompt)
@@ -117,7 +117,7 @@ def _case(loaded_model: LoadedModel, truth: SampleSourceTruth, batch_size: int) 
 
 
 def _scores(shard: Shard, cases: Sequence[SourceCase], subsets: int) -> tuple[MethodSourceScores, dict[str, float]]:
-    """The scores of every sample's sources by every method, and what each cost in forwards of one sequence."""
+    """The scores of every sample's sources by every method, and the cost of each in forward passes of one sequence."""
     scores: MethodSourceScores = {}
     forwards: dict[str, float] = {}
     for name, choice in shard.methods.items():
@@ -162,7 +162,7 @@ def _by_method(shard: Shard, cases: Sequence[SourceCase], name: str, options: Ma
 
 @contextmanager
 def _counted(shard: Shard) -> Iterator[list[int]]:
-    """How many sequences the model is run on, while inside."""
+    """Count the sequences that the model runs on within the context."""
     count = [0]
 
     def add(module: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
@@ -181,7 +181,7 @@ def _question(case: SourceCase) -> str:
 
 
 def _against_truth(cases: Sequence[SourceCase], scores: Sequence[SourceValues]) -> dict[str, Tensor]:
-    """Recall and AUPRC of each sample; where several sets of causes suffice, any of them or all may be named."""
+    """Recall and AUPRC of each sample; if several sets of causes suffice, the best match with one or all of them."""
     pairs = [(values, case.true_sources) for case, values in zip(cases, scores, strict=True)]
     measures = {f"recall@{k}": [_best([source_recall(v, t, k) for t in truth]) for v, truth in pairs] for k in TOP}
     areas = np.array([_best([source_average_precision(v, t) for t in truth]) for v, truth in pairs])

@@ -1,4 +1,4 @@
-"""Words that a model writes about a picture, each against the object that it is read off."""
+"""Words that a model writes about a picture, each compared with the object it describes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whyformer.metrics.pixel_maps import upsampled
 from whyformer.metrics.sanity import mass_on_object, pointing_game
 from whyformer.metrics.segmentation import precisions
 
-# What is asked for, as readers of scenes call it: all other kinds of prompts are questions.
+# Kinds of prompts in scenes; all others are questions.
 WORD_GROUPS = {"pair": "words of pairs", "scene": "words of whole scenes"}
 ANSWER_WORDS = "answers"
 ON_PICTURE = ("pointing game", "mass on the object", "average precision")
@@ -35,9 +35,9 @@ ON_PICTURE = ("pointing game", "mass on the object", "average precision")
     },
 )
 def word_localisation(shard: Shard, *, explained: Explained = "target") -> Columns:
-    """Pixels and words of the prompt against those that a written word is read off; words written wrongly are left out.
+    """Pixels and prompt words compared with those a written word depends on; words written wrongly are left out.
 
-    Beside the priors stands a map that is the same everywhere.
+    The priors include a constant map.
     """
     truths, labels = pixel_truths(shard.batch), explained_labels(shard, explained)
     require(truths is not None, shard, "word_localisation", "pictures with masks")
@@ -52,7 +52,7 @@ def word_localisation(shard: Shard, *, explained: Explained = "target") -> Colum
 
 
 def _on_picture(shard: Shard, maps: Maps, truths: Tensor) -> dict[str, dict[str, Tensor]]:
-    """The measures of every method's maps, of all words and of each group."""
+    """The measures of every method's maps, for all words and each group."""
     uniform = {"uniform": torch.ones_like(next(iter(maps.values())))}
     groups = [WORD_GROUPS.get(sample.kind or "", ANSWER_WORDS) for sample in shard.batch.samples]
     is_of = {group: torch.tensor([group == one for one in groups], device=truths.device) for group in set(groups)}

@@ -1,4 +1,4 @@
-"""Curves as pictures: PNG and SVG, the same bytes for the same results."""
+"""Draw curves as PNG and SVG, with identical bytes for identical results."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from whyformer.extras import extra
 from whyformer.metrics.priors import PRIORS
 
 CONTROLS = (CONTROL, *PRIORS)
-FEW = 6  # more intervals than this hide one another
-BEST = 3  # of many methods, those whose interval is drawn
+FEW = 6  # more intervals than this overlap
+BEST = 3  # of many methods, the number drawn with intervals
 DASHES = (
     "--",
     "-.",
@@ -30,7 +30,7 @@ AXES = {"F1 of the top words": "words picked", "rank correlation by stages forgo
 
 
 def chart(measure: str, curves: Mapping[str, Mapping[str, Any]]) -> Any:
-    """A line for each method, best first, with its interval where `banded_methods` says so; the controls are grey."""
+    """Draw a line per method, best first, with intervals for `banded_methods`; controls are grey."""
     matplotlib = extra("matplotlib")
     figure_class = extra("matplotlib.figure").Figure
     with matplotlib.rc_context(CHART_STYLE):
@@ -54,7 +54,7 @@ def chart(measure: str, curves: Mapping[str, Mapping[str, Any]]) -> Any:
 
 
 def banded_methods(methods: Collection[str]) -> list[str]:
-    """Of these methods, best first, those drawn with an interval: of many only the best and the random control."""
+    """The methods drawn with an interval: all, or of many only the best and the random control."""
     if len(methods) <= FEW:
         return list(methods)
     best = [method for method in methods if method not in CONTROLS][:BEST]
@@ -62,9 +62,9 @@ def banded_methods(methods: Collection[str]) -> list[str]:
 
 
 def _looks(methods: Iterable[str]) -> dict[str, tuple[Any, str]]:
-    """A colour and a dash for each method: the best are solid, the rest differ from their neighbours in both."""
+    """A colour and a dash per method: the best are solid, the others differ from their neighbours in both."""
     colours = [*extra("matplotlib").colormaps["tab10"].colors]
-    colours[7] = "black"  # tab10 has a grey there, which is for the controls
+    colours[7] = "black"  # tab10 has a grey there, reserved for controls
     named = [method for method in methods if method not in CONTROLS]
     grey = dict(zip(CONTROLS, (("0.35", ":"), ("0.55", "--"), ("0.7", "-.")), strict=True))
     few = len(named) <= FEW

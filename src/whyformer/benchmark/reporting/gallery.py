@@ -1,4 +1,4 @@
-"""Samples worth looking at: explained best and worst, beside what people marked, and for two classes."""
+"""Galleries of samples: explained best and worst, with human marks, and for two classes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def galleries(run: Run, folder: Path, document: Mapping[str, Any]) -> list[Galle
         _extremes(run, protocol, {method for _, method, _ in explained_keys}) for protocol in document["protocols"]
     ]
     pair = _two_targets(explained_keys)
-    # Maps are large: only those that are shown are read.
+    # Maps are large: read only those that are shown.
     extremes = [one for one in all_extremes if one is not None]
     numbers = sorted({n for one in extremes for n in one.values} | ({pair[0]} if pair else set()))
     samples = {sample["sample"]: sample for sample in read_records(folder, SAMPLE_TABLE, numbers)}
@@ -60,14 +60,14 @@ def galleries(run: Run, folder: Path, document: Mapping[str, Any]) -> list[Galle
 
 
 def value_text(value: float | None, table: Mapping[str, Any]) -> str:
-    """A value of a table's figure as the report writes it; a share in percent."""
+    """Format a value of a table's figure; a share in percent."""
     if value is None:
         return "–"
     return f"{100 * value:.1f}" if table["is_share"] else f"{value:.3f}"
 
 
 def explanation(run: Run, sample: Record, records: Iterable[Record]) -> Explanation | None:
-    """A sample's explanation as it was, on the picture or text that the tables keep."""
+    """Rebuild a sample's explanation on the picture or text in the tables."""
     parts = {record["part"]: _part(sample, record) for record in records}
     first = next(iter(records))
     is_answer = first["target"] == sample["predicted"]
@@ -96,13 +96,13 @@ def truth(run: Run, sample: Record) -> Explanation | None:
 
 
 def _whose(run: Run) -> str:
-    """A rationale is what somebody found convincing, not what the answer depends on."""
+    """The title of the truth: a rationale is what an annotator found convincing, not what the answer depends on."""
     return "people" if run.suite["data"]["reader"] in ("eraser", "table") else "truth"
 
 
 @dataclass(frozen=True)
 class Extremes:
-    """The samples on which a protocol's best method did best and worst, their values as shown, and the methods."""
+    """The samples on which a protocol's best method did best and worst, with their values, and the methods."""
 
     title: str
     note: str
@@ -150,14 +150,14 @@ def _best_and_worst(
 
 
 def _first(run: Run, sample: Record, method: str, explained: ExplanationRecords) -> Explanation | None:
-    """The explanation of the answer, or of whatever was explained first."""
+    """The explanation of the answer, or else the first one."""
     targets = [key for key in explained if key[0] == sample["sample"] and key[1] == method]
     targets.sort(key=lambda key: key[2] != sample["predicted"])
     return explanation(run, sample, explained[targets[0]]) if targets else None
 
 
 def _two_targets(explained_keys: Sequence[tuple[int, str, str]]) -> tuple[int, list[str], list[str]] | None:
-    """The first sample that was explained for two classes, the classes, and the methods that did."""
+    """The first sample explained for two classes, with the classes and methods."""
     targets: dict[tuple[int, str], list[str]] = {}
     for number, method, target in explained_keys:
         targets.setdefault((number, method), []).append(target)
@@ -177,7 +177,7 @@ def _two_classes(
     samples: Mapping[int, Record],
     explained: ExplanationRecords,
 ) -> Gallery:
-    """One sample explained for two classes, one under the other, method by method."""
+    """One sample explained for two classes in rows, method by method."""
     columns, sample = methods[:GALLERY_COLUMNS], samples[number]
     cells = [tuple(explanation(run, sample, explained[number, m, target]) for m in columns) for target in both]
     note = "A method blind to the class shows the same twice."

@@ -1,4 +1,4 @@
-"""The report of a run: Markdown, JSON, curves, and one page of HTML that needs nothing else."""
+"""Write the report of a run: Markdown, JSON, curves, and a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from whyformer.files import write_whole
 from whyformer.render.html import report_page
 from whyformer.render.text_spans import visible
 
-ALIKE = 0.05  # two methods whose paired test gives more than this are not told apart
+ALIKE = 0.05  # above this p of a paired test, two methods are not distinguished
 ARROWS = {"higher": " ↑", "lower": " ↓", "neither": ""}
-NAMED = 5  # of the samples with one reason, those that are named
+NAMED = 5  # the number of samples named per reason
 HOW_TO_READ_REPORT = (
     "Value with its 95 % bootstrap interval, – for a single sample; the best, and what equals it as shown, is bold. "
     "A ~ marks what a paired permutation test does not tell from the best "
@@ -31,17 +31,17 @@ def report(folder: str | Path, *, out: str | Path | None = None, half: Half | No
     """Write the report of a run: report.html, report.md, results.json and curves/.
 
     Args:
-        folder: The folder of the run, as `whyformer evaluate` or `evaluate(out=…)` wrote it.
-        out: Where the report goes; into the folder of the run if None.
-        half: "first" or "second": of one half of the samples alone, into a folder of its name. What was chosen on the
-            first half is fairly judged on the second.
+        folder: The folder of the run, as written by `whyformer evaluate` or `evaluate(out=…)`.
+        out: The folder of the report; by default that of the run.
+        half: "first" or "second": only one half of the samples, in a folder of this name. What was chosen on the first
+            half is fairly judged on the second.
 
     Returns:
         The path of report.html.
 
     Raises:
-        WhyformerError: The folder holds no run, no finished shard, not one sample that could be used, or files that
-            changed since they were written.
+        WhyformerError: If the folder holds no run, no finished shard, no usable sample, or files that have changed
+            since they were written.
 
     Example:
         >>> from whyformer.benchmark import evaluate, report
@@ -82,7 +82,7 @@ def markdown(document: Mapping[str, Any], *, with_curves: bool = True) -> str:
 
 
 def plain_text(text: str) -> str:
-    """The text in one line of Markdown that shows it as it is; an underscore within a word needs no escape."""
+    """Escape a text for one line of Markdown; an underscore within a word needs no escape."""
     return re.sub(r"[\\`*\[\]<>&|~$#]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", visible(text))
 
 
@@ -113,7 +113,7 @@ def notes(document: Mapping[str, Any]) -> list[str]:
 
 
 def unusable_notes(errors: Sequence[Mapping[str, str]]) -> list[str]:
-    """Why samples could not be used; those with the same reason, but for their own name in it, together."""
+    """Why samples could not be used, grouped by reason apart from their name."""
     alike: dict[str, list[Mapping[str, str]]] = {}
     for sample in errors:
         reason = re.sub(rf"(?<!\w){re.escape(sample['name'])}(?!\w)", "…", sample["error"])
@@ -149,7 +149,7 @@ def summary(document: Mapping[str, Any]) -> str:
 
 
 def figure_table(protocol: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """A row for each method, in the order of the first figure, and a column for each figure."""
+    """A row per method, in the order of the first figure, and a column per figure."""
     tables, methods = protocol["tables"], method_order(protocol)
     header = ["method", *(one["figure"] + _scale(one) + ARROWS[one["better"]] for one in tables)]
     by_method = [{row["method"]: (row, one) for row in one["rows"]} for one in tables]
@@ -157,7 +157,7 @@ def figure_table(protocol: Mapping[str, Any]) -> tuple[list[str], list[list[str]
 
 
 def _scale(one: Mapping[str, Any]) -> str:
-    """How large a share in percent can be, where that is not 100."""
+    """The maximum of a share in percent, if it is not 100."""
     return f" (of {100 * one['most']:.0f})" if one.get("most") and one["is_share"] else ""
 
 
@@ -167,7 +167,7 @@ def scale_note(protocol: Mapping[str, Any]) -> str:
     if most is None:
         return ""
     return (
-        f"Areas under curves are not divided by the width of their range, as they are published: a curve that stays at "
+        f"Areas under curves are not divided by the width of their range, as in the papers: a curve that stays at "
         f"100 % all the way has an area of {100 * most:.0f}."
     )
 
@@ -188,7 +188,7 @@ def curves_of(protocol: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def bands(protocol: Mapping[str, Any]) -> str:
-    """Which curves are drawn with their intervals, where not all of them are."""
+    """A note on which curves have intervals, if not all."""
     for curves in curves_of(protocol).values():
         methods = banded_methods(curves)
         if len(methods) < len(curves):
