@@ -231,7 +231,7 @@ def measure(options: argparse.Namespace) -> None:
         reply = reply_of(model, encode_prompt(model, case.prompt), case.answer)
         sources = sources_of(reply.prompt, case.places)
         figures = figures_of(model, reply, sources, case.value)
-        weights = weights_of(figures)
+        weights = {name: own for name, own in weights_of(figures).items() if name in options.candidates}
         key = {"seed": case.seed, "answer": case.kind}
         if (case.seed, case.kind, "") not in sink.known:
             tokens = [token.text for token in reply.tokens]
@@ -288,7 +288,8 @@ def summarise(options: argparse.Namespace) -> None:
         counts = {len(values) for (name, _), values in cells.items() if name == "none"}
         print(f"\n{run}, {kind}: {' or '.join(map(str, sorted(counts)))} questions")
         print(f"{'':36}{''.join(f'{_short(method):>12}' for method in methods)}{'mean':>8}")
-        rows = {name: [100 * float(np.mean(cells[name, one] or np.nan)) for one in methods] for name in CANDIDATES}
+        names = [name for name in CANDIDATES if any(one == name for one, _ in cells)]
+        rows = {name: [100 * float(np.mean(cells[name, one] or np.nan)) for one in methods] for name in names}
         for name, values in rows.items():
             print(f"{name:36}{''.join(f'{value:12.1f}' for value in values)}{np.mean(values):8.1f}")
 
@@ -321,6 +322,7 @@ def main() -> None:
     run.add_argument("--sentences", type=int, nargs=2, default=(8, 24), metavar=("FEWEST", "MOST"))
     run.add_argument("--answers", nargs="+", default=("verbatim", "own"), choices=("verbatim", "reworded", "own"))
     run.add_argument("--methods", nargs="+", default=METHODS, help="methods with options, each in quotes")
+    run.add_argument("--candidates", nargs="+", default=tuple(CANDIDATES), choices=CANDIDATES, metavar="NAME")
     run.add_argument("--device", default=None)
     run.add_argument("--dtype", default=None)
     run.add_argument("--shard", default="0/1", metavar="NUMBER/OF")

@@ -17,14 +17,15 @@ from whyformer.api.attribute import (
     first_that_applies,
 )
 from whyformer.api.exchange_scores import ScoringEngine
-from whyformer.api.replies import reply_of
+from whyformer.api.focus import Focus, focused_rows
+from whyformer.api.replies import Reply, reply_of
 from whyformer.api.response_case import ResponseCase, SinkChoice, response_of
 from whyformer.api.source_methods import SourceQuestion, check_backward
 from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.prompt_encoding import encode_prompt
-from whyformer.inputs.sources import Sources, sources_of
-from whyformer.inputs.spans import SpanSelection, spans_of
+from whyformer.inputs.sources import Source, Sources, sources_of
+from whyformer.inputs.spans import Span, SpanSelection, spans_of
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import Method, method_named
 from whyformer.models.loading import LoadedModel, resolve_model
@@ -43,6 +44,7 @@ def explain_response(
     units: SpanSelection = None,
     sources: Sources = None,
     contrast: str | Sequence[int] | None = None,
+    focus: Focus = "none",
     aggregate: SourceAggregate = "positive",
     sinks: SinkChoice = "leave_out",
     tokens: int = 64,
@@ -79,6 +81,9 @@ def explain_response(
             or a list of (start, end) in characters. If None, sentences where there are several, else words.
         contrast: Another response to the same prompt, as text or token ids: why this rather than that. Each span's
             scores are those for it less those for all of the other; the whole response is one span unless units say.
+        focus: Weights w of the tokens in the explained score Σ w log p: "none" gives each 1; "sources" asks only about
+            the tokens that the sources make likelier, and leaves out those that grammar or the question dictate (one
+            more forward pass, without the sources); or one weight for each token of the response.
         aggregate: What a source has of its tokens' scores: "positive" adds up those above 0, "sum" all with their sign,
             "mean" is their mean, "max" the one furthest from 0.
         sinks: "leave_out" leaves the first token that is read, where attention rests for want of better, out of its
@@ -113,6 +118,7 @@ def explain_response(
         method,
         contexts=None if context is None else [context],
         contrasts=None if contrast is None else [contrast],
+        focus=focus if isinstance(focus, str) else [focus],
         layout=layout,
         units=units,
         sources=sources,
@@ -137,6 +143,7 @@ def explain_responses(
     *,
     contexts: Iterable[Sequence[Any] | None] | None = None,
     contrasts: Iterable[str | Sequence[int] | None] | None = None,
+    focus: Focus | Sequence[Focus] = "none",
     layout: str | None = None,
     units: SpanSelection = None,
     sources: Sources = None,
@@ -159,6 +166,7 @@ def explain_responses(
         method: As in `explain_response`.
         contexts: The documents of each prompt; None for those, or instead of all, that have none.
         contrasts: For each prompt the response that its own is set against, or None.
+        focus: As in `explain_response`, the same for all; or a list with one for each prompt.
         layout: As in `explain_response`.
         units: As in `explain_response`, the same for all.
         sources: As in `explain_response`, the same for all.
@@ -194,32 +202,53 @@ def explain_responses(
     loaded_model = resolve_model(model, processor)
     all_prompts, cases = list(prompts), []
     settings = {"responses": responses, "contexts": contexts, "contrasts": contrasts}
+    settings["focus"] = [focus] * len(all_prompts) if isinstance(focus, str) else focus
     each = zip(all_prompts, *(_one_each(*item, len(all_prompts)) for item in settings.items()), strict=True)
-    for prompt, response, context, contrast in each:
+    for prompt, response, context, contrast, own_focus in each:
         opening = encode_prompt(loaded_model, prompt, context, layout)
         chosen = sources_of(opening.prompt, sources)
         reply = reply_of(loaded_model, opening, response, tokens=tokens, seed=seed)
         other = None if contrast is None else reply_of(loaded_model, opening, contrast)
         spans = spans_of(reply.text, reply.tokens, "response" if units is None and other is not None else units)
-        cases.append(ResponseCase(reply, spans, chosen, other))
+        cases.append(_case(loaded_model, reply, other, spans, chosen, own_focus))
 
     default = PICTURED_DEFAULT if loaded_model.task.sees_pictures_in_text else RESPONSE_DEFAULT
     removal = None if method is None else method_named(method)
     if removal is not None and removal.reads.subsets:
         ask = SourceQuestion(loaded_model, removal, options, aggregate, batch_size, progress)
-        return [ask(case.reply, case.spans, case.sources, case.other) for case in cases]
+        return [ask(case) for case in cases]
 
     def run(choice: MethodChoice) -> list[Response]:
         engine = ScoringEngine(loaded_model, choice, batch_size=batch_size, progress=progress)
-        rows_of = [(reply.exchange, rows) for case in cases for reply, rows in case.rows]
+        rows_of = [exchange_rows for case in cases for exchange_rows in case.exchanges]
         results = iter(engine.explain(rows_of))
-        scores_of = [[next(results) for _ in case.rows] for case in cases]
+        scores_of = [[next(results) for _ in case.exchanges] for case in cases]
         return [
             response_of(case, scores, loaded_model, choice, aggregate=aggregate, sinks=sinks)
             for case, scores in zip(cases, scores_of, strict=True)
         ]
 
     return first_that_applies(method, backward, options, run, default)
+
+
+def _case(
+    loaded_model: LoadedModel,
+    reply: Reply,
+    other: Reply | None,
+    spans: tuple[Span, ...],
+    sources: tuple[Source, ...],
+    focus: Focus,
+) -> ResponseCase:
+    """The rows to explain, those of a contrast included."""
+    rows = focused_rows(loaded_model, reply, spans, sources, focus)
+    if other is None:
+        return ResponseCase(reply, spans, sources, tuple(rows))
+    if not isinstance(focus, str):
+        raise WhyformerError(
+            "focus has weights for the response, and a contrast has other tokens: choose 'none' or 'sources'."
+        )
+    other_rows = focused_rows(loaded_model, other, spans_of(other.text, other.tokens, "response"), sources, focus)
+    return ResponseCase(reply, spans, sources, tuple(rows), other, tuple(other_rows))
 
 
 def choose_response_method(name: str | None, backward: str | None) -> Method:
