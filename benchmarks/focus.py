@@ -51,7 +51,6 @@ METHODS = (
     "state_x_gradient backward=attn_lrp",
 )
 Figures = dict[str, np.ndarray]  # of each token of the answer
-LEAST = 0.5  # nats
 
 
 @dataclass(frozen=True)
@@ -177,31 +176,30 @@ def _near_best(share: float) -> Callable[[np.ndarray], np.ndarray]:
     return lambda values: (values >= (share * values.max() if values.max() > 0 else values.max())).astype(float)
 
 
-def _squared(values: np.ndarray) -> np.ndarray:
-    return _sum_one(_positive(values) ** 2)
-
-
 # name -> the figure and the rule
 CANDIDATES: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "none": ("kept", _positive),
     "the value word": ("value", _positive),
     "gain": ("gain", _positive),
     "gain, sum 1": ("gain", lambda values: _sum_one(_positive(values))),
-    "gain squared, sum 1": ("gain", _squared),
-    "gain ≥ .5": ("gain", _above(LEAST)),
+    "root of gain, sum 1": ("gain", lambda values: _sum_one(_positive(values) ** 0.5)),
+    "gain squared, sum 1": ("gain", lambda values: _sum_one(_positive(values) ** 2)),
+    "gain at most 3, sum 1": ("gain", lambda values: _sum_one(_positive(values).clip(max=3))),
+    "gain above .5, sum 1": ("gain", lambda values: _sum_one(_positive(values - 0.5))),
+    "gain above 1, sum 1": ("gain", lambda values: _sum_one(_positive(values - 1))),
+    "gain ≥ .5": ("gain", _above(0.5)),
     "gain ≥ 1": ("gain", _above(1.0)),
-    "gain ≥ 2": ("gain", _above(2.0)),
     "gain ≥ half the best": ("gain", _near_best(0.5)),
     "gain, top 1": ("gain", _top_binary(1)),
-    "gain, top 2": ("gain", _top_binary(2)),
+    "gain, top 2 weighted": ("gain", lambda values: _sum_one(_top(2)(values))),
     "gain, top 3 weighted": ("gain", lambda values: _sum_one(_top(3)(values))),
     "odds, sum 1": ("odds", lambda values: _sum_one(_positive(values))),
     "odds, top 1": ("odds", _top_binary(1)),
-    "contrast, top 1": ("contrast", _top_binary(1)),
-    "contrast ≥ half the best": ("contrast", _near_best(0.5)),
-    "divergence ≥ half the best": ("divergence", _near_best(0.5)),
-    "gain over nothing ≥ half the best": ("gain empty", _near_best(0.5)),
+    "contrast, sum 1": ("contrast", lambda values: _sum_one(_positive(values))),
+    "divergence, sum 1": ("divergence", lambda values: _sum_one(_positive(values))),
+    "gain over nothing, sum 1": ("gain empty", lambda values: _sum_one(_positive(values))),
     "surprise, sum 1": ("surprise", lambda values: _sum_one(_positive(values))),
+    "entropy without, sum 1": ("entropy without", lambda values: _sum_one(_positive(values))),
     "content words": ("content", _positive),
 }
 

@@ -241,14 +241,15 @@ def _case(
 ) -> ResponseCase:
     """The rows to explain, those of a contrast included."""
     rows = focused_rows(loaded_model, reply, spans, sources, focus)
+    case = ResponseCase(reply, spans, sources, rows, focus=focus if isinstance(focus, str) else "weights")
     if other is None:
-        return ResponseCase(reply, spans, sources, tuple(rows))
+        return case
     if not isinstance(focus, str):
         raise WhyformerError(
             "focus has weights for the response, and a contrast has other tokens: choose 'none' or 'sources'."
         )
     other_rows = focused_rows(loaded_model, other, spans_of(other.text, other.tokens, "response"), sources, focus)
-    return ResponseCase(reply, spans, sources, tuple(rows), other, tuple(other_rows))
+    return replace(case, other=other, other_rows=other_rows)
 
 
 def choose_response_method(name: str | None, backward: str | None) -> Method:

@@ -23,19 +23,19 @@ LEAST_SHARE = 0.5  # of the largest gain of a span, that a token must have to be
 
 def focused_rows(
     loaded_model: LoadedModel, reply: Reply, spans: Sequence[Span], sources: Sequence[Source], focus: Focus
-) -> list[ResponseRow]:
+) -> tuple[ResponseRow, ...]:
     """A row for each span, without the tokens of weight 0."""
     if isinstance(focus, str):
         if focus not in ("none", "sources"):
             raise WhyformerError(f"focus={focus!r}: 'none', 'sources', or a weight for each token of the response.")
         if focus == "none":
-            return [ResponseRow(reply.exchange, span.tokens) for span in spans]
+            return tuple(ResponseRow(reply.exchange, span.tokens) for span in spans)
         gains = source_gains(loaded_model, reply, sources)
         weights = [gain_weights(gains[list(span.tokens)]) for span in spans]
     else:
         own = _checked_weights(reply, focus)
         weights = [[own[token] for token in span.tokens] for span in spans]
-    return list(_rows(reply, spans, weights))
+    return tuple(_rows(reply, spans, weights))
 
 
 def source_gains(loaded_model: LoadedModel, reply: Reply, sources: Sequence[Source]) -> np.ndarray:

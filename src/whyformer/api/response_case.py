@@ -12,6 +12,7 @@ from whyformer.api.assemble import coarseness
 from whyformer.api.attribute import MethodChoice
 from whyformer.api.exchange_scores import ExchangeRowScores, ExchangeScores
 from whyformer.api.replies import Reply
+from whyformer.axes import SpanScores
 from whyformer.inputs.prompt_tokens import Token, unknown_token_note
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span
@@ -35,6 +36,7 @@ class ResponseCase:
     rows: tuple[ResponseRow, ...]
     other: Reply | None = None
     other_rows: tuple[ResponseRow, ...] = ()
+    focus: str = "none"
 
     @property
     def exchanges(self) -> list[tuple[Exchange, tuple[ResponseRow, ...]]]:
@@ -43,9 +45,15 @@ class ResponseCase:
         return [own] if self.other is None else [own, (self.other.exchange, self.other_rows)]
 
     @property
-    def focus(self) -> np.ndarray | None:
-        """The weights [row, token] of the reply's tokens in the explained scores; None if there is no focus."""
-        if all(row.weights is None for row in self.rows):
+    def options(self) -> dict[str, str]:
+        """What is asked, beside the options of the method."""
+        contrast = {} if self.other is None else {"contrast": self.other.text}
+        return contrast if self.focus == "none" else contrast | {"focus": self.focus}
+
+    @property
+    def weights(self) -> SpanScores | None:
+        """The weights [row, token] of the reply's tokens in the explained scores; None without a focus."""
+        if self.focus == "none":
             return None
         weights = np.zeros((len(self.rows), len(self.reply.tokens)), dtype=np.float32)
         for number, row in enumerate(self.rows):
@@ -66,13 +74,12 @@ def response_of(
     reply, own = case.reply, scores[0]
     token_scores = np.stack([row.prompt for row in own.rows])
     options: dict[str, Any] = {name: parameter.default for name, parameter in choice.method.options.items()}
-    options |= dict(choice.options) | choice.way
+    options |= dict(choice.options) | choice.way | case.options
     parts = _parts(own.rows)
     if case.other is not None:
         other = scores[1].rows[0]
         token_scores = token_scores - other.prompt
         parts = {name: PartScores(one.layout, one.scores - other.parts[name].scores) for name, one in parts.items()}
-        options["contrast"] = case.other.text
     shares = tuple(_sinks(row, reply) for row in own.rows)
     # An encoder has no token that attention falls back on: every token of its text may see every other.
     leaves_out = sinks == "leave_out" and not loaded_model.task.has_decoder
@@ -88,7 +95,7 @@ def response_of(
         token_scores=token_scores,
         parts=parts,
         earlier=np.stack([row.response for row in own.rows]),
-        focus=case.focus,
+        focus=case.weights,
         sinks=shares,
         aggregate=aggregate,
         leaves_out_sinks=leaves_out,

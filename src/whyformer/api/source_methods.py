@@ -44,7 +44,6 @@ class SourceQuestion:
         remarks = count.remarks(options)
         if case.other is not None:
             scores = scores - self._scores(case.other, case.other_rows, sources, count)
-            options["contrast"] = case.other.text
         (statistics,) = exchange_statistics(self.loaded_model, [reply.exchange])
         nothing = () if scores.any() else (f"{self.method.name} found nothing in the prompt: every score is zero.",)
         return Response(
@@ -57,9 +56,9 @@ class SourceQuestion:
             method=self.method.name,
             model=self.loaded_model.name,
             aggregate=self.aggregate,
-            focus=case.focus,
+            focus=case.weights,
             leaves_out_sinks=False,
-            options=options,
+            options=options | case.options,
             notes=(*reply.notes, *remarks, *nothing),
             seed=reply.seed,
         )

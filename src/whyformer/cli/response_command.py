@@ -71,6 +71,15 @@ ContrastOption = Annotated[
         metavar="FILE|TEXT", help="Another response: why the one rather than this.", rich_help_panel=QUESTION_PANEL
     ),
 ]
+FocusOption = Annotated[
+    str,
+    typer.Option(
+        metavar="none|sources|W,W,…",
+        help="Weights of the response's tokens in the explained score: 1 each, only for those that the sources make "
+        "likelier, or a number for each token.",
+        rich_help_panel=QUESTION_PANEL,
+    ),
+]
 UnitsOption = Annotated[
     str | None,
     typer.Option(
@@ -153,6 +162,7 @@ def response_(
     image: Images = None,
     sound: SoundFile = None,
     contrast: ContrastOption = None,
+    focus: FocusOption = "none",
     units: UnitsOption = None,
     sources: SourceKindName = None,
     aggregate: AggregateName = "positive",
@@ -176,6 +186,7 @@ def response_(
     load_plugins(plugin or ())
     settings: dict[str, Any] = {"units": units, "sources": sources, "aggregate": aggregate, "sinks": sinks}
     settings |= {"tokens": tokens, "seed": seed, **response_method_call(method, option or [], backward).arguments}
+    settings |= {} if focus == "none" else {"focus": _focus(focus)}
     typed = {"PROMPT": prompt, "--messages": messages, "--response": response, "--context": context}
     typed |= {"--image": image, "--sound": sound, "--contrast": contrast}
     engine = MethodAndModel(model, settings, device, dtype, batch_size, quiet)
@@ -311,6 +322,14 @@ def _read_messages(path: Path) -> list[Any]:
     if not isinstance(messages, list) or not messages:
         raise WhyformerError(f'--messages {str(path)!r}: a list of {{"role": …, "content": …}}, not {content!r:.40}.')
     return messages
+
+
+def _focus(argument: str) -> str | list[float]:
+    """The name of a focus, or the weights of the tokens."""
+    try:
+        return [float(weight) for weight in argument.split(",")]
+    except ValueError:
+        return argument
 
 
 def _document(argument: str) -> str | tuple[str, str]:
