@@ -10,6 +10,8 @@ import numpy as np
 
 from whyformer.api.replies import Reply
 from whyformer.errors import WhyformerError
+from whyformer.inputs.prompt import Prompt
+from whyformer.inputs.sentences import CharRange, paragraph_ranges, sentence_ranges
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span
 from whyformer.inputs.teacher_forcing import ResponseRow
@@ -18,7 +20,7 @@ from whyformer.removal.prompt_text import ids_without
 from whyformer.removal.response_scores import ResponseModel, response_log_probabilities
 
 Focus = Literal["none", "sources"] | Sequence[float]
-LEAST_SHARE = 0.5  # of the largest gain of a span, that a token must have to be asked about
+LEAST_GAIN = 0.5  # nats that the sources must add to a span in all to say which of its tokens matter
 
 
 def focused_rows(
@@ -39,7 +41,10 @@ def focused_rows(
 
 
 def source_gains(loaded_model: LoadedModel, reply: Reply, sources: Sequence[Source]) -> np.ndarray:
-    """How much likelier the sources make each token of a reply, in nats; negative where they make it less likely."""
+    """How much likelier the sources make each token of a reply, in nats; negative where they make it less likely.
+
+    The question stays in the prompt, so that its own words and those of grammar gain nothing.
+    """
     if reply.exchange.image_prompt is not None or reply.exchange.audio is not None:
         raise WhyformerError(
             "focus='sources' asks again without the sources, and this prompt has more than words in it: leave it out, "
@@ -47,14 +52,49 @@ def source_gains(loaded_model: LoadedModel, reply: Reply, sources: Sequence[Sour
         )
     writer = ResponseModel(loaded_model.model, reply.exchange.response, reply.exchange.beginning)
     whole = reply.exchange.prompt
-    shorter = tuple(ids_without(loaded_model, reply.prompt, [(one.start, one.end) for one in sources]))
+    shorter = tuple(ids_without(loaded_model, reply.prompt, places_but_the_question(reply.prompt, sources)))
     values = response_log_probabilities(writer, [*dict.fromkeys([whole, shorter])])
     return values[whole] - values[shorter]
 
 
+def places_but_the_question(prompt: Prompt, sources: Sequence[Source]) -> list[CharRange]:
+    """Where the sources stand, without those that are the question; all of them if nothing else is left.
+
+    The question is what is not a document, or else the last paragraph of the last message of the user, or of the text;
+    in a text of one paragraph its last sentence. Ranges that the caller chose are all taken.
+    """
+    places = [(source.start, source.end) for source in sources]
+    if any(source.kind == "span" for source in sources):
+        return places
+    if prompt.documents:
+        own = [one for one in places if any(_overlap(one, (part.start, part.end)) for part in prompt.documents)]
+    else:
+        question = _question(prompt)
+        own = [one for one in places if not _overlap(one, question)]
+    return own or places
+
+
 def gain_weights(gains: np.ndarray) -> list[float]:
-    """1 for the tokens of a span that gain at least half as much as the one that gains most, 0 for the others."""
-    return [float(gain == gains.max() or gain >= LEAST_SHARE * gains.max() > 0) for gain in gains]
+    """The weights of a span's tokens: in proportion to their positive gains, of sum 1; equal if these are next to 0."""
+    positive = gains.clip(min=0)
+    shares = positive if positive.sum() >= LEAST_GAIN else np.ones_like(gains)
+    weights: list[float] = (shares / shares.sum()).tolist()
+    return weights
+
+
+def _question(prompt: Prompt) -> CharRange:
+    start, end = next(
+        ((one.start, one.end) for one in reversed(prompt.messages) if one.role == "user"), (0, len(prompt.text))
+    )
+    text = prompt.text[start:end]
+    paragraphs = paragraph_ranges(text)
+    is_alone = len(paragraphs) < 2 and len(prompt.messages) < 2
+    first, last = (sentence_ranges(text) if is_alone else paragraphs)[-1]
+    return start + first, start + last
+
+
+def _overlap(one: CharRange, other: CharRange) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
 
 
 def _rows(reply: Reply, spans: Sequence[Span], weights: Sequence[Sequence[float]]) -> Iterator[ResponseRow]:
