@@ -179,7 +179,9 @@ def _near_best(share: float) -> Callable[[np.ndarray], np.ndarray]:
 # name -> the figure and the rule
 CANDIDATES: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "none": ("kept", _positive),
+    "none, sum 1": ("kept", _sum_one),
     "the value word": ("value", _positive),
+    "the value word, sum 1": ("value", _sum_one),
     "gain": ("gain", _positive),
     "gain, sum 1": ("gain", lambda values: _sum_one(_positive(values))),
     "root of gain, sum 1": ("gain", lambda values: _sum_one(_positive(values) ** 0.5)),
@@ -210,7 +212,7 @@ def weights_of(figures: Figures) -> dict[str, tuple[float, ...]]:
     weights = {}
     for name, (figure, rule) in CANDIDATES.items():
         own = np.zeros(len(kept))
-        if name == "the value word" and not figures["value"].any():
+        if figure == "value" and not figures["value"].any():
             continue
         own[kept] = rule(figures[figure][kept])
         weights[name] = tuple(np.round(own, 6).tolist())
