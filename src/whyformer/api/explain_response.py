@@ -201,7 +201,7 @@ def explain_responses(
     check_choice("sinks", sinks, SinkChoice)
     loaded_model = resolve_model(model, processor)
     all_prompts, cases = list(prompts), []
-    settings = {"responses": responses, "contexts": contexts, "contrasts": contrasts}
+    settings: dict[str, Any] = {"responses": responses, "contexts": contexts, "contrasts": contrasts}
     settings["focus"] = [focus] * len(all_prompts) if isinstance(focus, str) else focus
     each = zip(all_prompts, *(_one_each(*item, len(all_prompts)) for item in settings.items()), strict=True)
     for prompt, response, context, contrast, own_focus in each:

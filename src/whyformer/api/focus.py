@@ -54,7 +54,8 @@ def source_gains(loaded_model: LoadedModel, reply: Reply, sources: Sequence[Sour
     whole = reply.exchange.prompt
     shorter = tuple(ids_without(loaded_model, reply.prompt, places_but_the_question(reply.prompt, sources)))
     values = response_log_probabilities(writer, [*dict.fromkeys([whole, shorter])])
-    return values[whole] - values[shorter]
+    gains: np.ndarray = values[whole] - values[shorter]
+    return gains
 
 
 def places_but_the_question(prompt: Prompt, sources: Sequence[Source]) -> list[CharRange]:
