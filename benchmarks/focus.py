@@ -31,6 +31,7 @@ from real_responses import Sink, sink_of
 from real_writer import writer_of
 from whyformer.api.attribute import MethodChoice, choose_method
 from whyformer.api.exchange_scores import ScoringEngine
+from whyformer.api.focus import gain_weights
 from whyformer.api.replies import Reply, reply_of
 from whyformer.errors import WhyformerError
 from whyformer.facts import example
@@ -179,6 +180,7 @@ def _near_best(share: float) -> Callable[[np.ndarray], np.ndarray]:
 # name -> the figure and the rule
 CANDIDATES: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "none": ("kept", _positive),
+    "focus=sources": ("gain", lambda values: np.array(gain_weights(values))),
     "none, sum 1": ("kept", _sum_one),
     "the value word": ("value", _positive),
     "the value word, sum 1": ("value", _sum_one),

@@ -115,7 +115,7 @@ def test_sources_weigh_a_token_by_what_they_add_to_its_log_probability(gpt):
     ids = [token.id for token in response.tokens]
     gains = log_probabilities(gpt, PROMPT, ids) - log_probabilities(gpt, "The music was", ids)  # the question stays
     for row, weights in zip(response.rows, response.focus, strict=True):
-        own = gains[list(row.tokens)].clip(min=0)
+        own = gains[list(row.tokens)].clip(0, 3)
         expected = own / own.sum() if own.sum() >= 0.5 else np.full(len(own), 1 / len(own))
         np.testing.assert_allclose(weights[list(row.tokens)], expected, atol=1e-4)
         assert weights.sum() == pytest.approx(1.0)
@@ -124,6 +124,7 @@ def test_sources_weigh_a_token_by_what_they_add_to_its_log_probability(gpt):
 
 def test_tokens_that_gain_nothing_have_no_weight_unless_none_gains():
     assert gain_weights(np.array([3.0, -1.0, 1.0])) == [0.75, 0.0, 0.25]
+    assert gain_weights(np.array([15.0, 0.0, 1.0])) == [0.75, 0.0, 0.25]
     assert gain_weights(np.array([0.2, 0.1])) == [0.5, 0.5]
     assert gain_weights(np.array([-2.0])) == [1.0]
 
@@ -173,6 +174,8 @@ def test_a_focus_is_saved_and_shown(gpt, tmp_path):
     assert "the more it weighs in the explained score" in page
     underlines = re.findall(r'weight ([\d.]+)" style="--underline: ([\d.]+)"', page)
     assert underlines == [("0.5", "0.25"), ("0", "0.0"), ("2", "1.0"), ("0.25", "0.12"), ("1", "0.5"), ("0", "0.0")]
+    texts = [response.tokens[number].text.replace(" ", "␣") for number in (2, 4, 0)]
+    assert f"Most weight is on {texts[0]} 53%, {texts[1]} 27%, {texts[2]} 13%." in str(response)
     plain = explain_response(PROMPT, RESPONSE, gpt, "rollout", units="response")
     assert "the less likely the model found it" in plain._repr_html_()
 

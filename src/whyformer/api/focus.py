@@ -21,6 +21,7 @@ from whyformer.removal.response_scores import ResponseModel, response_log_probab
 
 Focus = Literal["none", "sources"] | Sequence[float]
 LEAST_GAIN = 0.5  # nats that the sources must add to a span in all to say which of its tokens matter
+MOST_GAIN = 3.0  # nats: a token that is 20 times likelier is decided, and not the more so if it is a million times
 
 
 def focused_rows(
@@ -76,9 +77,9 @@ def places_but_the_question(prompt: Prompt, sources: Sequence[Source]) -> list[C
 
 
 def gain_weights(gains: np.ndarray) -> list[float]:
-    """The weights of a span's tokens: in proportion to their positive gains, of sum 1; equal if these are next to 0."""
-    positive = gains.clip(min=0)
-    shares = positive if positive.sum() >= LEAST_GAIN else np.ones_like(gains)
+    """The weights of a span's tokens, of sum 1: in proportion to their positive gains, or equal if these are small."""
+    bounded = gains.clip(min=0, max=MOST_GAIN)
+    shares = bounded if bounded.sum() >= LEAST_GAIN else np.ones_like(gains)
     weights: list[float] = (shares / shares.sum()).tolist()
     return weights
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from whyformer.results.response import Response
     from whyformer.results.response_parts import ResponseToken
 
-LEAST_SHARE = 0.005  # minimum share of a sink to mention it
+LEAST_SHARE = 0.005  # minimum share of a sink, or of a token's weight, to mention it
+HEAVIEST = 3  # tokens of a row with a focus that are mentioned
 
 
 def response_view(response: Response) -> SourcesView:
@@ -138,7 +139,10 @@ def _token_views(response: Response) -> list[TokenView]:
 def _facts(response: Response, numbers: Sequence[int]) -> str:
     """The likelihood of rows, and the share of their scores outside of sources, the maximum over rows."""
     tokens = dict.fromkeys(token for number in numbers for token in response.rows[number].tokens)
-    figures, sinks = _figures(response, tokens), [response.sinks[number] for number in numbers if response.sinks]
+    figures, sinks = (
+        _figures(response, tokens) + _heaviest(response, numbers),
+        [response.sinks[number] for number in numbers if response.sinks],
+    )
     first = "the first token (left out)" if response.leaves_out_sinks else "the first token"
     places = {
         first: max((one.first_token for one in sinks), default=0),
@@ -158,6 +162,17 @@ def _figures(response: Response, numbers: Iterable[int]) -> str:
     likeliest = sum(token.rank == 1 for token in tokens)
     count = f"{len(tokens)} token{'s' * (len(tokens) != 1)}"
     return f"Log-probability {total:.2f} for {count}, {likeliest} of them the model's first choice."
+
+
+def _heaviest(response: Response, numbers: Sequence[int]) -> str:
+    """The tokens that weigh most in the explained scores of rows."""
+    if response.focus is None:
+        return ""
+    weights = response.focus[list(numbers)].sum(axis=0)
+    order = np.argsort(-weights, kind="stable")[:HEAVIEST]
+    shares = [(response.tokens[number].text, weights[number] / weights.sum()) for number in order.tolist()]
+    named = [f"{visible(text)} {share:.0%}" for text, share in shares if share >= LEAST_SHARE]
+    return f" Most weight is on {', '.join(named)}."
 
 
 def _settings(response: Response) -> Iterator[str]:
