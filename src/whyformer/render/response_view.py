@@ -139,10 +139,8 @@ def _token_views(response: Response) -> list[TokenView]:
 def _facts(response: Response, numbers: Sequence[int]) -> str:
     """The likelihood of rows, and the share of their scores outside of sources, the maximum over rows."""
     tokens = dict.fromkeys(token for number in numbers for token in response.rows[number].tokens)
-    figures, sinks = (
-        _figures(response, tokens) + _heaviest(response, numbers),
-        [response.sinks[number] for number in numbers if response.sinks],
-    )
+    figures = _figures(response, tokens) + _heaviest(response, numbers)
+    sinks = [response.sinks[number] for number in numbers if response.sinks]
     first = "the first token (left out)" if response.leaves_out_sinks else "the first token"
     places = {
         first: max((one.first_token for one in sinks), default=0),
