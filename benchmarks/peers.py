@@ -42,6 +42,7 @@ from whyformer.inputs.prompt import Prompt, render_messages
 from whyformer.inputs.prompt_encoding import encode_prompt
 from whyformer.inputs.sources import Source, sources_of
 from whyformer.inputs.spans import spans_of
+from whyformer.inputs.teacher_forcing import ResponseRow
 from whyformer.methods.source_ablation import random_subsets
 from whyformer.metrics.source_measures import (
     HELD_OUT,
@@ -120,7 +121,8 @@ class Question:
         if not self.causes:
             return {key: {} for key in scores}
         whole = spans_of(self.reply.text, self.reply.tokens, "response")
-        ablation = response_ablation(self.loaded_model, self.reply, whole, self.sources)
+        rows = [ResponseRow(self.reply.exchange, span.tokens) for span in whole]
+        ablation = response_ablation(self.loaded_model, self.reply, rows, self.sources)
         masks = random_subsets(len(self.sources), SUBSETS, seed=HELD_OUT)
         real = ablation.scores_of(masks)
         every = tuple({place for cause in self.causes for place in cause})

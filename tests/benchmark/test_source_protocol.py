@@ -15,6 +15,7 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.prompt_encoding import encode_prompt
 from whyformer.inputs.sources import sources_of
 from whyformer.inputs.spans import spans_of
+from whyformer.inputs.teacher_forcing import ResponseRow
 from whyformer.metrics.source_measures import lexical_overlap, recency, source_average_precision, source_recall
 
 STORIES = facts(5, most=7)
@@ -82,7 +83,8 @@ def test_drops_are_differences_of_log_probabilities(values, gpt):
         encoded = encode_prompt(gpt, story.prompt)
         reply = reply_of(gpt, encoded, f" {story.answer}")
         parts = sources_of(encoded.prompt, [(sentence.start, sentence.end) for sentence in story.sentences])
-        asked = response_ablation(gpt, reply, spans_of(reply.text, reply.tokens, "response"), parts)
+        whole = [ResponseRow(reply.exchange, span.tokens) for span in spans_of(reply.text, reply.tokens, "response")]
+        asked = response_ablation(gpt, reply, whole, parts)
         masks = np.ones((2, len(parts)), dtype=bool)
         masks[1, -3:] = False
         before, after = asked.scores_of(masks)[:, 0]

@@ -75,6 +75,17 @@ def test_the_command_prints_json_for_scripts(files):
     np.testing.assert_allclose(found["scores"], other.scores, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("focus", ["sources", "none", [2.0] + 33 * [0.5]])
+def test_the_command_takes_a_focus(files, focus):
+    context = ["--context", "almanac.txt", "--context", "review.txt", "--response", "answer.txt", "--units", "response"]
+    named = focus if isinstance(focus, str) else ",".join(map(str, focus))
+    found = json.loads(run("response", "question.txt", *context, "--focus", named, "--json", *FAST))
+    other = expected(focus=focus, units="response")
+    np.testing.assert_allclose(found["scores"], other.scores, rtol=1e-4, atol=1e-7)
+    assert (found["focus"] is None) == (focus == "none")
+    assert found["options"].get("focus", "none") == (focus if isinstance(focus, str) else "weights")
+
+
 def test_a_model_writes_where_no_response_is_given():
     found = json.loads(run("response", "-", "--tokens", "3", "--json", *FAST, input="The film was\n"))
     assert found["prompt"]["text"] == "The film was"

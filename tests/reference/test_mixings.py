@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from whyformer.tracing import cpu_fold, mixing
 from whyformer.tracing.flow import HeadMean, flow, fold
 from whyformer.tracing.record import AttentionRecord
+from whyformer.watching import folds, mixing
 from whyformer.watching.deformable import SampledAttention
 from whyformer.watching.kernels import Attention
 from whyformer.watching.mixing import KeptMap, Lazy, MixedGradient, Mixing
@@ -194,7 +194,7 @@ def test_a_fold_is_the_product_with_the_whole_matrix(example, times_gradient, sc
     mean = HeadMean(times_gradient, {3: scales.to(dtype)} if scaled else None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixing, "TILE", tile)
-        patch.setattr(cpu_fold, "ENTRIES", tile)
+        patch.setattr(folds, "CPU_ENTRIES", tile)
         for source, gradient in forms(example).values():
             record = record_of(source, gradient, output_scale=None if of_queries is None else of_queries.to(dtype))
             assert_near(fold(rows.to(dtype), record, mean), rows @ matrix, 4 * example.tolerance)

@@ -148,9 +148,11 @@ class ScoringEngine:
         inputs = row_inputs(self.loaded_model, own, every_logit=self._reads.logits)
         shift = first_logit(inputs)
         predictions = [
-            NextTokenLogits(number, number if longest is None else 0, position - shift, row.exchange.response[token])
+            NextTokenLogits(
+                number, number if longest is None else 0, position - shift, row.exchange.response[token], weight
+            )
             for number, row in enumerate(rows)
-            for position, token in zip(row.positions, row.tokens, strict=True)
+            for position, token, weight in zip(row.positions, row.tokens, row.focus, strict=True)
         ]
         trace = build.trace(
             self.loaded_model.model,

@@ -17,14 +17,15 @@ from whyformer.api.attribute import (
     first_that_applies,
 )
 from whyformer.api.exchange_scores import ScoringEngine
-from whyformer.api.replies import reply_of
+from whyformer.api.focus import Focus, focused_rows
+from whyformer.api.replies import Reply, reply_of
 from whyformer.api.response_case import ResponseCase, SinkChoice, response_of
 from whyformer.api.source_methods import SourceQuestion, check_backward
 from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.prompt_encoding import encode_prompt
-from whyformer.inputs.sources import Sources, sources_of
-from whyformer.inputs.spans import SpanSelection, spans_of
+from whyformer.inputs.sources import Source, Sources, sources_of
+from whyformer.inputs.spans import Span, SpanSelection, spans_of
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import Method, method_named
 from whyformer.models.loading import LoadedModel, resolve_model
@@ -43,6 +44,7 @@ def explain_response(
     units: SpanSelection = None,
     sources: Sources = None,
     contrast: str | Sequence[int] | None = None,
+    focus: Focus = "none",
     aggregate: SourceAggregate = "positive",
     sinks: SinkChoice = "leave_out",
     tokens: int = 64,
@@ -79,6 +81,9 @@ def explain_response(
             of (start, end) in characters. By default sentences if there are several, otherwise words.
         contrast: Another response to the same prompt, as text or token ids: why this rather than that. The scores of
             the whole other response are subtracted from each span's; by default the whole response is one span.
+        focus: Weights w of the tokens in the explained score Σ w log p: "none" gives each 1; "sources" weighs them by
+            what the sources add to their log-probability, and so leaves out those that grammar or the question dictate
+            (one more forward pass, without the sources); or one weight for each token of the response.
         aggregate: How the scores of a source's tokens are combined: "positive" sums those above 0, "sum" all of them,
             "mean" is their mean, "max" the one with the largest magnitude.
         sinks: "leave_out" leaves the first token, an attention sink, out of its source's score; "keep" does not. Its
@@ -114,6 +119,7 @@ def explain_response(
         method,
         contexts=None if context is None else [context],
         contrasts=None if contrast is None else [contrast],
+        focus=focus if isinstance(focus, str) else [focus],
         layout=layout,
         units=units,
         sources=sources,
@@ -138,6 +144,7 @@ def explain_responses(
     *,
     contexts: Iterable[Sequence[Any] | None] | None = None,
     contrasts: Iterable[str | Sequence[int] | None] | None = None,
+    focus: Focus | Sequence[Focus] = "none",
     layout: str | None = None,
     units: SpanSelection = None,
     sources: Sources = None,
@@ -160,6 +167,7 @@ def explain_responses(
         method: As in `explain_response`.
         contexts: The documents of each prompt, with None for those without; None for all.
         contrasts: For each prompt, the response to contrast with, or None.
+        focus: As in `explain_response`, the same for all; or a list with one for each prompt.
         layout: As in `explain_response`.
         units: As in `explain_response`, the same for all.
         sources: As in `explain_response`, the same for all.
@@ -194,33 +202,55 @@ def explain_responses(
     check_choice("sinks", sinks, SinkChoice)
     loaded_model = resolve_model(model, processor)
     all_prompts, cases = list(prompts), []
-    settings = {"responses": responses, "contexts": contexts, "contrasts": contrasts}
+    settings: dict[str, Any] = {"responses": responses, "contexts": contexts, "contrasts": contrasts}
+    settings["focus"] = [focus] * len(all_prompts) if isinstance(focus, str) else focus
     each = zip(all_prompts, *(_one_each(*item, len(all_prompts)) for item in settings.items()), strict=True)
-    for prompt, response, context, contrast in each:
+    for prompt, response, context, contrast, own_focus in each:
         opening = encode_prompt(loaded_model, prompt, context, layout)
         chosen = sources_of(opening.prompt, sources)
         reply = reply_of(loaded_model, opening, response, tokens=tokens, seed=seed)
         other = None if contrast is None else reply_of(loaded_model, opening, contrast)
         spans = spans_of(reply.text, reply.tokens, "response" if units is None and other is not None else units)
-        cases.append(ResponseCase(reply, spans, chosen, other))
+        cases.append(_case(loaded_model, reply, other, spans, chosen, own_focus))
 
     default = PICTURED_DEFAULT if loaded_model.task.sees_pictures_in_text else RESPONSE_DEFAULT
     removal = None if method is None else method_named(method)
     if removal is not None and removal.reads.subsets:
         ask = SourceQuestion(loaded_model, removal, options, aggregate, batch_size, progress)
-        return [ask(case.reply, case.spans, case.sources, case.other) for case in cases]
+        return [ask(case) for case in cases]
 
     def run(choice: MethodChoice) -> list[Response]:
         engine = ScoringEngine(loaded_model, choice, batch_size=batch_size, progress=progress)
-        rows_of = [(reply.exchange, rows) for case in cases for reply, rows in case.rows]
+        rows_of = [exchange_rows for case in cases for exchange_rows in case.exchanges]
         results = iter(engine.explain(rows_of))
-        scores_of = [[next(results) for _ in case.rows] for case in cases]
+        scores_of = [[next(results) for _ in case.exchanges] for case in cases]
         return [
             response_of(case, scores, loaded_model, choice, aggregate=aggregate, sinks=sinks)
             for case, scores in zip(cases, scores_of, strict=True)
         ]
 
     return first_that_applies(method, backward, options, run, default)
+
+
+def _case(
+    loaded_model: LoadedModel,
+    reply: Reply,
+    other: Reply | None,
+    spans: tuple[Span, ...],
+    sources: tuple[Source, ...],
+    focus: Focus,
+) -> ResponseCase:
+    """The rows to explain, those of a contrast included."""
+    rows = focused_rows(loaded_model, reply, spans, sources, focus)
+    case = ResponseCase(reply, spans, sources, rows, focus=focus if isinstance(focus, str) else "weights")
+    if other is None:
+        return case
+    if not isinstance(focus, str):
+        raise WhyformerError(
+            "focus has weights for the response, and a contrast has other tokens: choose 'none' or 'sources'."
+        )
+    other_rows = focused_rows(loaded_model, other, spans_of(other.text, other.tokens, "response"), sources, focus)
+    return replace(case, other=other, other_rows=other_rows)
 
 
 def choose_response_method(name: str | None, backward: str | None) -> Method:

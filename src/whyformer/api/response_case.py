@@ -12,15 +12,16 @@ from whyformer.api.assemble import coarseness
 from whyformer.api.attribute import MethodChoice
 from whyformer.api.exchange_scores import ExchangeRowScores, ExchangeScores
 from whyformer.api.replies import Reply
-from whyformer.api.source_methods import response_tokens
+from whyformer.axes import SpanScores
 from whyformer.inputs.prompt_tokens import Token, unknown_token_note
 from whyformer.inputs.sources import Source
-from whyformer.inputs.spans import Span, spans_of
-from whyformer.inputs.teacher_forcing import ResponseRow
+from whyformer.inputs.spans import Span
+from whyformer.inputs.teacher_forcing import Exchange, ResponseRow
 from whyformer.models.loading import LoadedModel
 from whyformer.results.response import Response
-from whyformer.results.response_parts import PartScores, Sinks, part_sources
+from whyformer.results.response_parts import PartScores, ResponseToken, Sinks, part_sources
 from whyformer.results.source_pooling import SourceAggregate, all_source_scores
+from whyformer.targets.span_scores import TokenStatistics
 
 SinkChoice = Literal["leave_out", "keep"]
 
@@ -32,15 +33,32 @@ class ResponseCase:
     reply: Reply
     spans: tuple[Span, ...]
     sources: tuple[Source, ...]
-    other: Reply | None
+    rows: tuple[ResponseRow, ...]
+    other: Reply | None = None
+    other_rows: tuple[ResponseRow, ...] = ()
+    focus: str = "none"
 
     @property
-    def rows(self) -> list[tuple[Reply, list[ResponseRow]]]:
-        own = (self.reply, [ResponseRow(self.reply.exchange, span.tokens) for span in self.spans])
-        if self.other is None:
-            return [own]
-        (whole,) = spans_of(self.other.text, self.other.tokens, "response")
-        return [own, (self.other, [ResponseRow(self.other.exchange, whole.tokens)])]
+    def exchanges(self) -> list[tuple[Exchange, tuple[ResponseRow, ...]]]:
+        """The rows of the reply, and of the other reply if there is one."""
+        own = (self.reply.exchange, self.rows)
+        return [own] if self.other is None else [own, (self.other.exchange, self.other_rows)]
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the question, beside those of the method."""
+        contrast = {} if self.other is None else {"contrast": self.other.text}
+        return contrast if self.focus == "none" else contrast | {"focus": self.focus}
+
+    @property
+    def weights(self) -> SpanScores | None:
+        """The weights [row, token] of the reply's tokens in the explained scores; None without a focus."""
+        if self.focus == "none":
+            return None
+        weights = np.zeros((len(self.rows), len(self.reply.tokens)), dtype=np.float32)
+        for number, row in enumerate(self.rows):
+            weights[number, list(row.tokens)] = row.focus
+        return weights
 
 
 def response_of(
@@ -56,13 +74,12 @@ def response_of(
     reply, own = case.reply, scores[0]
     token_scores = np.stack([row.prompt for row in own.rows])
     options: dict[str, Any] = {name: parameter.default for name, parameter in choice.method.options.items()}
-    options |= dict(choice.options) | choice.way
+    options |= dict(choice.options) | choice.way | case.options
     parts = _parts(own.rows)
     if case.other is not None:
         other = scores[1].rows[0]
         token_scores = token_scores - other.prompt
         parts = {name: PartScores(one.layout, one.scores - other.parts[name].scores) for name, one in parts.items()}
-        options["contrast"] = case.other.text
     shares = tuple(_sinks(row, reply) for row in own.rows)
     # An encoder has no attention sink at its first token: every token sees every other.
     leaves_out = sinks == "leave_out" and not loaded_model.task.has_decoder
@@ -78,6 +95,7 @@ def response_of(
         token_scores=token_scores,
         parts=parts,
         earlier=np.stack([row.response for row in own.rows]),
+        focus=case.weights,
         sinks=shares,
         aggregate=aggregate,
         leaves_out_sinks=leaves_out,
@@ -87,6 +105,14 @@ def response_of(
             *_notes(case, own, shares if leaves_out else (), choice),
         ),
         seed=reply.seed,
+    )
+
+
+def response_tokens(reply: Reply, statistics: Sequence[TokenStatistics]) -> tuple[ResponseToken, ...]:
+    """The tokens of a reply, with the model's statistics of each."""
+    return tuple(
+        ResponseToken(one.id, one.text, one.start, one.end, **vars(figures), is_special=one.is_special)
+        for one, figures in zip(reply.tokens, statistics, strict=True)
     )
 
 

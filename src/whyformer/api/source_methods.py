@@ -10,19 +10,18 @@ import numpy as np
 
 from whyformer.api.exchange_scores import exchange_statistics
 from whyformer.api.replies import Reply
+from whyformer.api.response_case import ResponseCase, response_tokens
 from whyformer.axes import SourceScores
 from whyformer.errors import WhyformerError
 from whyformer.inputs.sources import Source
-from whyformer.inputs.spans import Span, spans_of
+from whyformer.inputs.teacher_forcing import ResponseRow
 from whyformer.methods.registry import Method
 from whyformer.models.loading import LoadedModel
 from whyformer.removal.prompt_text import ids_without
 from whyformer.removal.response_scores import ResponseModel, span_ablation
 from whyformer.removal.units import Ablation, SubsetCount
 from whyformer.results.response import Response
-from whyformer.results.response_parts import ResponseToken
 from whyformer.results.source_pooling import SourceAggregate
-from whyformer.targets.span_scores import TokenStatistics
 
 
 @dataclass(frozen=True)
@@ -36,53 +35,52 @@ class SourceQuestion:
     batch_size: int | None = None
     progress: bool = False
 
-    def __call__(
-        self, reply: Reply, spans: tuple[Span, ...], sources: tuple[Source, ...], other: Reply | None = None
-    ) -> Response:
+    def __call__(self, case: ResponseCase) -> Response:
         """Explain one prompt; with another reply, subtract the scores of that."""
+        reply, sources = case.reply, case.sources
         options = {name: parameter.default for name, parameter in self.method.options.items()} | dict(self.options)
         count = SubsetCount(-1)  # the first run is of the whole prompt
-        scores = self._scores(reply, spans, sources, count)
+        scores = self._scores(reply, case.rows, sources, count)
         remarks = count.remarks(options)
-        if other is not None:
-            scores = scores - self._scores(other, spans_of(other.text, other.tokens, "response"), sources, count)
-            options["contrast"] = other.text
+        if case.other is not None:
+            scores = scores - self._scores(case.other, case.other_rows, sources, count)
         (statistics,) = exchange_statistics(self.loaded_model, [reply.exchange])
         nothing = () if scores.any() else (f"{self.method.name} found nothing in the prompt: every score is zero.",)
         return Response(
             prompt=reply.prompt,
             text=reply.text,
             tokens=response_tokens(reply, statistics),
-            rows=spans,
+            rows=case.spans,
             sources=sources,
             scores=scores.astype(np.float32),
             method=self.method.name,
             model=self.loaded_model.name,
             aggregate=self.aggregate,
+            focus=case.weights,
             leaves_out_sinks=False,
-            options=options,
+            options=options | case.options,
             notes=(*reply.notes, *remarks, *nothing),
             seed=reply.seed,
         )
 
     def _scores(
-        self, reply: Reply, spans: Sequence[Span], sources: Sequence[Source], count: SubsetCount
+        self, reply: Reply, rows: Sequence[ResponseRow], sources: Sequence[Source], count: SubsetCount
     ) -> SourceScores:
         settings: dict[str, Any] = {"batch_size": self.batch_size, "progress": self.progress}
-        ablation = count.counting(response_ablation(self.loaded_model, reply, spans, sources, **settings))
+        ablation = count.counting(response_ablation(self.loaded_model, reply, rows, sources, **settings))
         return self.method.of_sources(ablation, **self.options)
 
 
 def response_ablation(
     loaded_model: LoadedModel,
     reply: Reply,
-    spans: Sequence[Span],
+    rows: Sequence[ResponseRow],
     sources: Sequence[Source],
     *,
     batch_size: int | None = None,
     progress: bool = False,
 ) -> Ablation:
-    """The log-probabilities of a reply's spans as a function of which sources its prompt keeps."""
+    """The log-probabilities of a reply's rows as a function of which sources its prompt keeps."""
 
     if reply.exchange.image_prompt is not None or reply.exchange.audio is not None:
         raise WhyformerError(
@@ -95,16 +93,9 @@ def response_ablation(
         return ids_without(loaded_model, reply.prompt, [(source.start, source.end) for source in left_out])
 
     writer = ResponseModel(loaded_model.model, reply.exchange.response, reply.exchange.beginning)
-    rows = [span.tokens for span in spans]
-    return span_ablation(writer, prompt_without, len(sources), rows, batch_size=batch_size, progress=progress)
-
-
-def response_tokens(reply: Reply, statistics: Sequence[TokenStatistics]) -> tuple[ResponseToken, ...]:
-    """The tokens of a reply, with the model's statistics of each."""
-    return tuple(
-        ResponseToken(one.id, one.text, one.start, one.end, **vars(figures), is_special=one.is_special)
-        for one, figures in zip(reply.tokens, statistics, strict=True)
-    )
+    settings: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
+    tokens, weights = [row.tokens for row in rows], [row.focus for row in rows]
+    return span_ablation(writer, prompt_without, len(sources), tokens, weights=weights, **settings)
 
 
 def check_backward(method: Method, backward: str | None) -> Method:

@@ -69,6 +69,15 @@ ContrastOption = Annotated[
     str | None,
     typer.Option(metavar="FILE|TEXT", help="Another response to contrast with.", rich_help_panel=QUESTION_PANEL),
 ]
+FocusOption = Annotated[
+    str,
+    typer.Option(
+        metavar="none|sources|W,W,…",
+        help="Weights of the response's tokens in the explained score: 1 each, only for those that the sources make "
+        "likelier, or a number for each token.",
+        rich_help_panel=QUESTION_PANEL,
+    ),
+]
 UnitsOption = Annotated[
     str | None,
     typer.Option(
@@ -151,6 +160,7 @@ def response_(
     image: Images = None,
     sound: SoundFile = None,
     contrast: ContrastOption = None,
+    focus: FocusOption = "none",
     units: UnitsOption = None,
     sources: SourceKindName = None,
     aggregate: AggregateName = "positive",
@@ -174,6 +184,7 @@ def response_(
     load_plugins(plugin or ())
     settings: dict[str, Any] = {"units": units, "sources": sources, "aggregate": aggregate, "sinks": sinks}
     settings |= {"tokens": tokens, "seed": seed, **response_method_call(method, option or [], backward).arguments}
+    settings |= {} if focus == "none" else {"focus": _focus(focus)}
     typed = {"PROMPT": prompt, "--messages": messages, "--response": response, "--context": context}
     typed |= {"--image": image, "--sound": sound, "--contrast": contrast}
     engine = MethodAndModel(model, settings, device, dtype, batch_size, quiet)
@@ -309,6 +320,14 @@ def _read_messages(path: Path) -> list[Any]:
     if not isinstance(messages, list) or not messages:
         raise WhyformerError(f'--messages {str(path)!r}: a list of {{"role": …, "content": …}}, not {content!r:.40}.')
     return messages
+
+
+def _focus(argument: str) -> str | list[float]:
+    """The name of a focus, or the weights of the tokens."""
+    try:
+        return [float(weight) for weight in argument.split(",")]
+    except ValueError:
+        return argument
 
 
 def _document(argument: str) -> str | tuple[str, str]:

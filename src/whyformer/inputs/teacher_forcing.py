@@ -49,10 +49,19 @@ class Exchange:
 
 @dataclass(frozen=True)
 class ResponseRow:
-    """Some tokens of a response, explained by everything before the last of them."""
+    """Some tokens of a response, explained by everything before the last of them.
+
+    `weights` are those of the tokens in the explained score; None for 1 each.
+    """
 
     exchange: Exchange
     tokens: tuple[int, ...]
+    weights: tuple[float, ...] | None = None
+
+    @property
+    def focus(self) -> tuple[float, ...]:
+        """The weight of each token in the explained score."""
+        return (1.0,) * len(self.tokens) if self.weights is None else self.weights
 
     @property
     def positions(self) -> list[int]:
@@ -135,10 +144,10 @@ def first_logit(inputs: Inputs) -> int:
 
 
 def row_weights(rows: Sequence[ResponseRow], length: int) -> TokenScores:
-    """The read-out of each row: equal weights on the positions that predict its tokens."""
+    """The read-out of each row: the weights of its tokens at the positions that predict them, of sum 1."""
     weights = torch.zeros(len(rows), length)
     for number, row in enumerate(rows):
-        weights[number, row.positions] = 1.0 / len(row.tokens)
+        weights[number, row.positions] = torch.tensor([weight / sum(row.focus) for weight in row.focus])
     return weights
 
 

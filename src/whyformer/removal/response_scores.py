@@ -54,15 +54,19 @@ def span_ablation(
     sources: int,
     rows: Sequence[Sequence[int]],
     *,
+    weights: Sequence[Sequence[float]] | None = None,
     batch_size: int | None = None,
     progress: bool = False,
 ) -> Ablation:
     """The log-probabilities of a response's rows as a function of which sources, the units, its prompt keeps.
 
     `prompt_without` returns the tokens of the prompt that keeps the sources of a mask; a row is the indices of its
-    tokens in the response.
+    tokens in the response, and `weights` are theirs in its sum, by default 1 each.
     """
     whole = tuple(prompt_without(np.ones(sources, dtype=bool)))
+    of_rows = np.zeros((len(writer.response), len(rows)))
+    for number, row in enumerate(rows):
+        of_rows[list(row), number] = 1.0 if weights is None else weights[number]
 
     def ask(_: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
         # Rows have the same units, hence the same subsets, so that one prompt scores all of them.
@@ -71,7 +75,7 @@ def span_ablation(
             writer, [*dict.fromkeys(prompts)], like=whole, batch_size=batch_size, progress=progress
         )
         of_tokens = np.stack([by_prompt[prompt] for prompt in prompts])
-        return np.stack([of_tokens[:, list(row)].sum(axis=1) for row in rows], axis=1)
+        return of_tokens @ of_rows
 
     units = Units(np.arange(sources), ((sources,),))
     return Ablation((units,) * len(rows), None, ask, tuple(len(row) for row in rows))

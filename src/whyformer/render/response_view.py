@@ -11,6 +11,8 @@ import numpy as np
 
 from whyformer.render.scored_part import ScoredPartView, with_all_rows
 from whyformer.render.source_view import (
+    SURPRISE,
+    WEIGHT,
     BlockView,
     PieceView,
     SourceExtent,
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from whyformer.results.response import Response
     from whyformer.results.response_parts import ResponseToken
 
-LEAST_SHARE = 0.005  # minimum share of a sink to mention it
+LEAST_SHARE = 0.005  # minimum share of a sink, or of a token's weight, to mention it
+HEAVIEST = 3  # tokens of a row with a focus that are mentioned
 
 
 def response_view(response: Response) -> SourcesView:
@@ -48,13 +51,15 @@ def response_view(response: Response) -> SourcesView:
         is_diverging=bool((response.scores < 0).any()),
         options=(*option_lines(response), *_settings(response)),
         notes=tuple(readable(note) for note in response.notes),
+        underline=SURPRISE if response.focus is None else WEIGHT,
     )
 
 
-def token_title(text: str, log_probability: float, entropy: float, rank: int) -> str:
+def token_title(token: ResponseToken) -> str:
     """Tooltip of a response token."""
-    probability = f"probability {np.exp(log_probability):.2g}, log-probability {log_probability:.2f}"
-    return f"{visible(text)}  {probability}, entropy {entropy:.2f}, rank {rank}"
+    likelihood = token.log_probability
+    probability = f"probability {np.exp(likelihood):.2g}, log-probability {likelihood:.2f}"
+    return f"{visible(token.text)}  {probability}, entropy {token.entropy:.2f}, rank {token.rank}"
 
 
 def _prompt_blocks(response: Response) -> Iterator[BlockView]:
@@ -91,43 +96,51 @@ def _names_apart(pieces: Iterable[PieceView], length: int) -> Iterator[PieceView
 
 def _units(response: Response) -> Iterator[UnitView]:
     """Split the response at rows, and within these at tokens; rows without characters come last."""
-    text, seen = readable(response.text), set[int]()
+    text, seen, views = readable(response.text), set[int](), _token_views(response)
     rows = [SourceExtent(row.start, row.end, number).trimmed(text) for number, row in enumerate(response.rows)]
     rows.sort(key=lambda row: (row.end - row.start, row.number))
     for start, end in pairwise(sorted({0, len(text), *(edge for row in rows for edge in (row.start, row.end))})):
         own = tuple(row.number for row in rows if row.start <= start and end <= row.end)
         seen.update(own)
         if own or start or text[:end].strip():  # but not the space between prompt and response
-            yield UnitView(tuple(_tokens(response, text, start, end)), own)
+            yield UnitView(tuple(_tokens(response, views, text, start, end)), own)
     for number in sorted(set(range(len(rows))) - seen):
-        tokens = [response.tokens[token] for token in response.rows[number].tokens]
         yield UnitView((TokenView(" "),))
-        yield UnitView(tuple(_token_view(visible(token.text), [token]) for token in tokens), (number,))
+        yield UnitView(tuple(views[token] for token in response.rows[number].tokens), (number,))
 
 
-def _tokens(response: Response, text: str, start: int, end: int) -> Iterator[TokenView]:
-    tokens = [token for token in response.tokens if token.start < end and token.end > start]
-    edges = sorted({start, end, *(edge for one in tokens for edge in (one.start, one.end) if start < edge < end)})
+def _tokens(response: Response, views: Sequence[TokenView], text: str, start: int, end: int) -> Iterator[TokenView]:
+    tokens = [pair for pair in zip(response.tokens, views, strict=True) if pair[0].start < end and pair[0].end > start]
+    edges = sorted({start, end, *(edge for one, _ in tokens for edge in (one.start, one.end) if start < edge < end)})
     for first, last in pairwise(edges):
         characters = text[first:last]
-        own = [one for one in tokens if one.start <= first and last <= one.end]
-        if not characters.strip() and any(one.text.strip() for one in own):
+        own = [(one, view) for one, view in tokens if one.start <= first and last <= one.end]
+        if not characters.strip() and any(one.text.strip() for one, _ in own):
             own = []  # the space before a word has no statistics
         space = len(characters) - len(characters.lstrip()) if characters.strip() else 0
         yield from [TokenView(characters[:space])] * (space > 0)
-        yield _token_view(characters[space:], own)
+        title = " · ".join(view.title for _, view in own)
+        yield TokenView(characters[space:], title, max((view.underline for _, view in own), default=0.0))
 
 
-def _token_view(characters: str, tokens: Sequence[ResponseToken]) -> TokenView:
-    titles = [token_title(one.text, one.log_probability, one.entropy, one.rank) for one in tokens]
-    doubt = max((1 - float(np.exp(one.log_probability)) for one in tokens), default=0.0)
-    return TokenView(characters, " · ".join(titles), round(doubt, 2))
+def _token_views(response: Response) -> list[TokenView]:
+    """Each token of the response; its underline shows how unlikely it was, or its weight if there is a focus."""
+    lines = [1 - float(np.exp(one.log_probability)) for one in response.tokens]
+    weights = [""] * len(lines)
+    if response.focus is not None:
+        lines = (response.focus / response.focus.max(axis=1, keepdims=True)).max(axis=0).tolist()
+        weights = [f", weight {weight:.2g}" for weight in response.focus.max(axis=0)]
+    return [
+        TokenView(visible(one.text), token_title(one) + weight, round(line, 2))
+        for one, line, weight in zip(response.tokens, lines, weights, strict=True)
+    ]
 
 
 def _facts(response: Response, numbers: Sequence[int]) -> str:
     """The likelihood of rows, and the share of their scores outside of sources, the maximum over rows."""
     tokens = dict.fromkeys(token for number in numbers for token in response.rows[number].tokens)
-    figures, sinks = _figures(response, tokens), [response.sinks[number] for number in numbers if response.sinks]
+    figures = _figures(response, tokens) + _heaviest(response, numbers)
+    sinks = [response.sinks[number] for number in numbers if response.sinks]
     first = "the first token (left out)" if response.leaves_out_sinks else "the first token"
     places = {
         first: max((one.first_token for one in sinks), default=0),
@@ -147,6 +160,17 @@ def _figures(response: Response, numbers: Iterable[int]) -> str:
     likeliest = sum(token.rank == 1 for token in tokens)
     count = f"{len(tokens)} token{'s' * (len(tokens) != 1)}"
     return f"Log-probability {total:.2f} for {count}, {likeliest} of them the model's first choice."
+
+
+def _heaviest(response: Response, numbers: Sequence[int]) -> str:
+    """The tokens that weigh most in the explained scores of rows."""
+    if response.focus is None:
+        return ""
+    weights = response.focus[list(numbers)].sum(axis=0)
+    order = np.argsort(-weights, kind="stable")[:HEAVIEST]
+    shares = [(response.tokens[number].text, weights[number] / weights.sum()) for number in order.tolist()]
+    named = [f"{visible(text)} {share:.0%}" for text, share in shares if share >= LEAST_SHARE]
+    return f" Most weight is on {', '.join(named)}."
 
 
 def _settings(response: Response) -> Iterator[str]:

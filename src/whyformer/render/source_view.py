@@ -15,6 +15,7 @@ from whyformer.render.scored_part import ScoredPartView
 from whyformer.render.text_spans import readable, visible
 
 RANKED = 8  # sources in the list of a row
+SURPRISE, WEIGHT = "less likely the model found it", "more it weighs in the explained score"  # of underlined tokens
 WRITTEN = "written before"  # the name of a source that is a part of the response
 
 
@@ -71,11 +72,11 @@ class BlockView:
 
 @dataclass(frozen=True)
 class TokenView:
-    """Characters of a token of the response, its tooltip, and its surprise from 0 to 1."""
+    """Characters of a token of the response, its tooltip, and the strength of its underline from 0 to 1."""
 
     text: str
     title: str = ""
-    doubt: float = 0.0
+    underline: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class SourcesView:
     is_diverging: bool
     options: tuple[str, ...]
     notes: tuple[str, ...]
+    underline: str = SURPRISE
 
     @property
     def rising(self) -> str:

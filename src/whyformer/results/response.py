@@ -44,6 +44,8 @@ class Response:
         parts: The pictures of the prompt ("image", or "image 1" and so on) or its sound ("audio"), with scores
             [row, token] of their patches or frames.
         earlier: A float32 array [row, token of the response]: the scores of earlier tokens of the response.
+        focus: A float32 array [row, token of the response]: the weights of the tokens in the explained scores; None if
+            each token of a row has weight 1.
         sinks: The shares of attention sinks in each row; empty if the method scores sources.
         aggregate: How the scores of a source's tokens are combined.
         leaves_out_sinks: Whether the first token's score is excluded from its source.
@@ -71,6 +73,7 @@ class Response:
     token_scores: SpanScores | None = None
     parts: Mapping[str, PartScores] = field(default_factory=dict)
     earlier: SpanScores | None = None
+    focus: SpanScores | None = None
     sinks: tuple[Sinks, ...] = ()
     aggregate: SourceAggregate = "positive"
     leaves_out_sinks: bool = True
@@ -83,8 +86,9 @@ class Response:
         self._check("scores", self.scores, (rows, len(self.sources)))
         if self.token_scores is not None:
             self._check("token_scores", self.token_scores, (rows, len(self.prompt.tokens)))
-        if self.earlier is not None:
-            self._check("earlier", self.earlier, (rows, len(self.tokens)))
+        for name, values in {"earlier": self.earlier, "focus": self.focus}.items():
+            if values is not None:
+                self._check(name, values, (rows, len(self.tokens)))
         for name, part in self.parts.items():
             self._check(name, part.scores, (rows, part.layout.size))
 

@@ -33,11 +33,11 @@ from whyformer.results.schema import (
 
 RESPONSE_FIELDS = (
     *FILE_FIELDS,
-    *("prompt", "text", "tokens", "rows", "sources", "scores", "token_scores", "earlier", "parts", "sinks"),
+    *("prompt", "text", "tokens", "rows", "sources", "scores", "token_scores", "earlier", "focus", "parts", "sinks"),
     *("aggregate", "leaves_out_sinks", "method", "model", "options", "notes", "seed"),
 )
 TOKEN_FIELDS = ("ids", "texts", "offsets", "special")
-ARRAYS = ("scores", "token_scores", "earlier")  # the last two may be None
+ARRAYS = ("scores", "token_scores", "earlier", "focus")  # all but the first may be None
 
 
 def response_dict(response: Response) -> dict[str, Any]:
@@ -109,6 +109,7 @@ def read_response(document: Any) -> Response:
             for name, part in read_mapping(document.get("parts", {})).items()  # absent from older files
         },
         earlier=read_field(document, "earlier", _array_or_none),
+        focus=_array_or_none(document.get("focus")),  # absent from older files
         sinks=tuple(read_field(document, "sinks", read_list_of(_sinks))),
         aggregate=read_field(document, "aggregate", read_text),  # type: ignore[arg-type]  # checked when it is used
         leaves_out_sinks=read_field(document, "leaves_out_sinks", read_boolean),

@@ -16,7 +16,7 @@ from whyformer.targets.scores import Score, all_logits
 
 @dataclass(frozen=True)
 class NextTokenLogits:
-    """A predicted token: the index of its score, its example, its position in the logits, and its id.
+    """A predicted token: the index of its score, its example, its position in the logits, its id, and its weight.
 
     Each example has one score, or a single example has all scores.
     """
@@ -25,28 +25,29 @@ class NextTokenLogits:
     example: int
     place: int
     token: int
+    weight: float = 1.0
 
 
 def log_probability(predictions: Sequence[NextTokenLogits], count: int) -> Score:
-    """`count` scores, each the sum of its predictions' log-probabilities."""
+    """`count` scores, each the weighted sum of its predictions' log-probabilities."""
     return _sum_of(predictions, count, is_log=True)
 
 
 def logit_sum(predictions: Sequence[NextTokenLogits], count: int) -> Score:
-    """`count` scores, each the sum of its predictions' logits."""
+    """`count` scores, each the weighted sum of its predictions' logits."""
     return _sum_of(predictions, count, is_log=False)
 
 
 def _sum_of(predictions: Sequence[NextTokenLogits], count: int, *, is_log: bool) -> Score:
-    names = ("score", "example", "place", "token")
+    names = ("score", "example", "place", "token", "weight")
     fields = [torch.tensor([getattr(one, name) for one in predictions]) for name in names]
 
     def score(output: Any) -> ExampleScores:
         logits = token_logits(output)
-        number, example, place, token = (x.to(logits.device) for x in fields)
+        number, example, place, token, weight = (x.to(logits.device) for x in fields)
         rows = logits[example, place]
         values = at_least_float32(rows).log_softmax(dim=-1) if is_log else rows
-        chosen = values.gather(1, token[:, None])[:, 0]
+        chosen = values.gather(1, token[:, None])[:, 0] * weight.to(values)
         return chosen.new_zeros(count).index_add(0, number, chosen)
 
     return score

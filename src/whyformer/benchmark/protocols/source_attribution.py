@@ -22,6 +22,7 @@ from whyformer.errors import UnsupportedModel
 from whyformer.inputs.prompt_encoding import encode_prompt
 from whyformer.inputs.sources import Source, sources_of
 from whyformer.inputs.spans import spans_of
+from whyformer.inputs.teacher_forcing import ResponseRow
 from whyformer.methods.registry import source_methods
 from whyformer.methods.source_ablation import random_subsets
 from whyformer.metrics.source_measures import (
@@ -110,9 +111,9 @@ def _case(loaded_model: LoadedModel, truth: SampleSourceTruth, batch_size: int) 
     encoded = encode_prompt(loaded_model, prompt)
     reply = reply_of(loaded_model, encoded, truth.response if is_chat else f" {truth.response}")
     parts = sources_of(encoded.prompt, truth.sources)
-    whole = spans_of(reply.text, reply.tokens, "response")
+    rows = [ResponseRow(reply.exchange, span.tokens) for span in spans_of(reply.text, reply.tokens, "response")]
     return SourceCase(
-        truth, prompt, reply, parts, response_ablation(loaded_model, reply, whole, parts, batch_size=batch_size)
+        truth, prompt, reply, parts, response_ablation(loaded_model, reply, rows, parts, batch_size=batch_size)
     )
 
 

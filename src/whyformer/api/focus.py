@@ -1,0 +1,128 @@
+"""Focus: the weights of a response's tokens in the score that is explained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+
+from whyformer.api.replies import Reply
+from whyformer.errors import WhyformerError
+from whyformer.inputs.prompt import Prompt
+from whyformer.inputs.sentences import CharRange, paragraph_ranges, sentence_ranges
+from whyformer.inputs.sources import Source
+from whyformer.inputs.spans import Span
+from whyformer.inputs.teacher_forcing import ResponseRow
+from whyformer.models.loading import LoadedModel
+from whyformer.removal.prompt_text import ids_without
+from whyformer.removal.response_scores import ResponseModel, response_log_probabilities
+
+Focus = Literal["none", "sources"] | Sequence[float]
+LEAST_GAIN = 0.5  # nats that the sources must add to a span in all to say which of its tokens matter
+MOST_GAIN = 3.0  # nats: a token that is 20 times likelier is decided, and not the more so if it is a million times
+
+
+def focused_rows(
+    loaded_model: LoadedModel, reply: Reply, spans: Sequence[Span], sources: Sequence[Source], focus: Focus
+) -> tuple[ResponseRow, ...]:
+    """A row for each span, without the tokens of weight 0."""
+    if isinstance(focus, str):
+        if focus not in ("none", "sources"):
+            raise WhyformerError(f"focus={focus!r}: 'none', 'sources', or a weight for each token of the response.")
+        if focus == "none":
+            return tuple(ResponseRow(reply.exchange, span.tokens) for span in spans)
+        gains = source_gains(loaded_model, reply, sources)
+        weights = [gain_weights(gains[list(span.tokens)]) for span in spans]
+    else:
+        own = _checked_weights(reply, focus)
+        weights = [[own[token] for token in span.tokens] for span in spans]
+    return tuple(_rows(reply, spans, weights))
+
+
+def source_gains(loaded_model: LoadedModel, reply: Reply, sources: Sequence[Source]) -> np.ndarray:
+    """How much likelier the sources make each token of a reply, in nats; negative where they make it less likely.
+
+    The question stays in the prompt, so that its own words and those of grammar gain nothing.
+    """
+    if reply.exchange.image_prompt is not None or reply.exchange.audio is not None:
+        raise WhyformerError(
+            "focus='sources' asks again without the sources, and this prompt has more than words in it: leave it out, "
+            "or give a weight for each token of the response."
+        )
+    writer = ResponseModel(loaded_model.model, reply.exchange.response, reply.exchange.beginning)
+    whole = reply.exchange.prompt
+    shorter = tuple(ids_without(loaded_model, reply.prompt, places_but_the_question(reply.prompt, sources)))
+    values = response_log_probabilities(writer, [*dict.fromkeys([whole, shorter])])
+    gains: np.ndarray = values[whole] - values[shorter]
+    return gains
+
+
+def places_but_the_question(prompt: Prompt, sources: Sequence[Source]) -> list[CharRange]:
+    """Where the sources stand, without those that are the question; all of them if nothing else is left.
+
+    The question is what is not a document, or else the last paragraph of the last message of the user, or of the text;
+    in a text of one paragraph its last sentence. Ranges that the caller chose are all taken.
+    """
+    places = [(source.start, source.end) for source in sources]
+    if any(source.kind == "span" for source in sources):
+        return places
+    if prompt.documents:
+        own = [one for one in places if any(_overlap(one, (part.start, part.end)) for part in prompt.documents)]
+    else:
+        question = _question(prompt)
+        own = [one for one in places if not _overlap(one, question)]
+    return own or places
+
+
+def gain_weights(gains: np.ndarray) -> list[float]:
+    """The weights of a span's tokens, of sum 1: in proportion to their positive gains, or equal if these are small."""
+    bounded = gains.clip(min=0, max=MOST_GAIN)
+    shares = bounded if bounded.sum() >= LEAST_GAIN else np.ones_like(gains)
+    weights: list[float] = (shares / shares.sum()).tolist()
+    return weights
+
+
+def _question(prompt: Prompt) -> CharRange:
+    start, end = next(
+        ((one.start, one.end) for one in reversed(prompt.messages) if one.role == "user"), (0, len(prompt.text))
+    )
+    text = prompt.text[start:end]
+    paragraphs = paragraph_ranges(text)
+    is_alone = len(paragraphs) < 2 and len(prompt.messages) < 2
+    first, last = (sentence_ranges(text) if is_alone else paragraphs)[-1]
+    return start + first, start + last
+
+
+def _overlap(one: CharRange, other: CharRange) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def _rows(reply: Reply, spans: Sequence[Span], weights: Sequence[Sequence[float]]) -> Iterator[ResponseRow]:
+    for span, own in zip(spans, weights, strict=True):
+        kept = [(token, weight) for token, weight in zip(span.tokens, own, strict=True) if weight > 0]
+        if not kept:
+            raise WhyformerError(
+                f"focus: every token of {span.text.strip()!r:.60} has weight 0: give one of them more, or choose other "
+                "units."
+            )
+        tokens, positive = zip(*kept, strict=True)
+        yield ResponseRow(reply.exchange, tokens, positive)
+
+
+def _checked_weights(reply: Reply, focus: Sequence[float]) -> list[float]:
+    try:
+        weights = [float(weight) for weight in focus]
+    except (TypeError, ValueError):
+        raise WhyformerError(
+            f"focus={focus!r:.60}: 'none', 'sources', or a weight for each token of the response."
+        ) from None
+    if len(weights) != len(reply.tokens):
+        raise WhyformerError(
+            f"focus has {len(weights)} weights, and the response {len(reply.tokens)} tokens: give one each."
+        )
+    bad = next((weight for weight in weights if not 0 <= weight < math.inf), None)
+    if bad is not None:
+        raise WhyformerError(f"focus has a weight of {bad:g}: a weight is 0 or more, and finite.")
+    return weights
