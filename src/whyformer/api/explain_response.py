@@ -81,9 +81,9 @@ def explain_response(
             or a list of (start, end) in characters. If None, sentences where there are several, else words.
         contrast: Another response to the same prompt, as text or token ids: why this rather than that. Each span's
             scores are those for it less those for all of the other; the whole response is one span unless units say.
-        focus: Weights w of the tokens in the explained score Σ w log p: "none" gives each 1; "sources" asks only about
-            the tokens that the sources make likelier, and leaves out those that grammar or the question dictate (one
-            more forward pass, without the sources); or one weight for each token of the response.
+        focus: Weights w of the tokens in the explained score Σ w log p: "none" gives each 1; "sources" weighs each by
+            how much likelier the sources make it, and so leaves out words that grammar or the question dictate (it
+            takes two more forward passes, with the sources and without); or one weight for each response token.
         aggregate: What a source has of its tokens' scores: "positive" adds up those above 0, "sum" all with their sign,
             "mean" is their mean, "max" the one furthest from 0.
         sinks: "leave_out" leaves the first token that is read, where attention rests for want of better, out of its
