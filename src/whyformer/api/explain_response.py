@@ -83,7 +83,7 @@ def explain_response(
             the whole other response are subtracted from each span's; by default the whole response is one span.
         focus: Weights w of the tokens in the explained score Σ w log p: "none" gives each 1; "sources" weighs them by
             what the sources add to their log-probability, and so leaves out those that grammar or the question dictate
-            (one more forward pass, without the sources); or one weight for each token of the response.
+            (two more forward passes, with the sources and without); or one weight for each token of the response.
         aggregate: How the scores of a source's tokens are combined: "positive" sums those above 0, "sum" all of them,
             "mean" is their mean, "max" the one with the largest magnitude.
         sinks: "leave_out" leaves the first token, an attention sink, out of its source's score; "keep" does not. Its
