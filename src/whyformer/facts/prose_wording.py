@@ -18,15 +18,15 @@ class Wording:
 
 @dataclass(frozen=True)
 class Attribute:
-    """One thing said of every entity of a domain.
+    """An attribute of every entity of a domain.
 
     Attributes:
-        name: What it is.
+        name: Its name.
         values: Its values.
         statements: Sentences that state it, with {entity} and {value}.
         question: The question, with {subject}.
         answer: The answer in the text's own words, with {value}.
-        reworded: The answer in others, with {value}.
+        reworded: The answer in other words, with {value}.
     """
 
     name: str
@@ -42,12 +42,12 @@ class ProseDomain:
     """A kind of entity, its invented names, the person by whom each is known, and its attributes.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         entities: The names.
         person: Sentences that name the person, with {entity} and {value}.
         by_person: An entity, as the one of its person: {value}.
-        attributes: What else is said.
-        setting: Sentences that say nothing that is asked about.
+        attributes: The attributes of every entity.
+        setting: Sentences about none of the attributes.
     """
 
     name: str
