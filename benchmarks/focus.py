@@ -35,7 +35,7 @@ from whyformer.api.focus import gain_weights
 from whyformer.api.replies import Reply, reply_of
 from whyformer.errors import WhyformerError
 from whyformer.facts import example
-from whyformer.facts.prose import STOP_WORDS
+from whyformer.facts.prose_register import STOP_WORDS
 from whyformer.inputs.prompt_encoding import encode_prompt
 from whyformer.inputs.sources import Source, sources_of
 from whyformer.inputs.teacher_forcing import ResponseRow, first_logit, row_inputs

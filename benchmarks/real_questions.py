@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from whyformer.facts import Passage, prose
-from whyformer.facts.prose import PROSE_DOMAINS
+from whyformer.facts.prose_register import PROSE_DOMAINS
 
 if TYPE_CHECKING:
     from real_writer import Writer

@@ -149,7 +149,7 @@ def test_a_long_text_is_explained_in_chunks_that_overlap_and_are_averaged(critic
 
 def test_truncation_happens_on_request_only(critic):
     cut = explain(LONG, critic, method="rollout", truncate=True)
-    assert cut.notes == ("The text is longer than the model's limit: only its beginning was explained, as asked.",)
+    assert cut.notes == ("The text is longer than the model's limit: only its beginning was explained, as requested.",)
     assert len(cut.scores) == TEXT["max_position_embeddings"] - 2
     assert len(explain(LONG, critic, method="rollout").scores) == 100
 

@@ -269,7 +269,7 @@ def test_inputs_that_stand_for_nothing_are_refused(audit):
 @pytest.mark.parametrize(
     ("place", "value", "reason"),
     [
-        (("format",), "other", "is not an audit file: it does not say that its format is whyformer-audit"),
+        (("format",), "other", "is not an audit file: its format is not whyformer-audit"),
         (("version",), 9, "has version 9, but this Whyformer reads version 1"),
         (("model",), KeyError, "cannot be verified: 'model' is missing"),
         (("model", "weights"), [], r"its weights is \[\], not an object"),
@@ -302,7 +302,7 @@ def test_no_json_no_file_and_a_plain_explanation_are_refused_in_a_line(tmp_path,
         whyformer.verify(tmp_path / "none.audit.json")
     explanation = whyformer.explain(FILM, str(own_bert))
     explanation.save(tmp_path / "plain.json")
-    with pytest.raises(WhyformerError, match="does not say that its format is whyformer-audit"):
+    with pytest.raises(WhyformerError, match="its format is not whyformer-audit"):
         whyformer.verify(tmp_path / "plain.json")
     with pytest.raises(WhyformerError, match=r"it is an audit file: whyformer.verify reads it"):
         whyformer.Explanation.load(audit)

@@ -96,7 +96,7 @@ def test_a_folder_without_pictures_is_named_with_what_was_looked_for(tmp_path, v
 
 def test_a_picture_is_not_read_as_text(tmp_path, bert, photo):
     line = refusal(tmp_path, "explain", photo, "--model", bert)
-    assert "is a picture, and tiny-bert reads texts: choose another with --model" in line
+    assert "is a picture, but tiny-bert reads texts: choose another with --model" in line
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ def test_what_is_no_model_is_named_with_what_may_be_one(model):
     with pytest.raises(WhyformerError) as refused:
         explain("the film", model)
     assert str(refused.value).startswith(
-        "A model is a name, a folder, a Hugging Face id, or a torch.nn.Module you have loaded, not "
+        "A model is a name, a folder, a Hugging Face id, or a torch.nn.Module or pipeline you have loaded, not "
         f"{model!r}. Known: mini-bert, "
     )
 

@@ -276,7 +276,7 @@ def test_the_command_prints_json_for_scripts(written):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["a film", "--model", "mini-vit"], "mini-vit writes nothing: use `whyformer explain`"),
+        (["a film", "--model", "mini-vit"], "mini-vit does not write text: use `whyformer explain`"),
         (["a film", "--tokens", "0"], "tokens=0: a whole number, at least 1."),
         (["a film", "--out", "film.pdf"], "no format for '.pdf'. Known: .html, .png, .json, .npz."),
     ],

@@ -198,7 +198,7 @@ def test_a_method_that_fails_is_a_problem(vit, monkeypatch):
 def test_what_has_no_attention_or_no_processor_is_refused(resnet, vit):
     with pytest.raises(UnsupportedModel, match="ResNetForImageClassification ran no attention operation"):
         doctor(resnet)
-    with pytest.raises(WhyformerError, match="bare came without a processor"):
+    with pytest.raises(WhyformerError, match="bare has no processor"):
         checkup(LoadedModel(load(vit).model, None, "bare"))
 
 

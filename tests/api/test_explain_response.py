@@ -406,17 +406,17 @@ LONG = "The film was long. " * 200
         (
             LONG,
             {"response": " was"},
-            r"The prompt has 1\d\d\d tokens, and mini-gpt takes 512: shorten it, nothing is cut",
+            r"The prompt has 1\d\d\d tokens, but mini-gpt takes at most 512: shorten it, since it is never cut",
         ),
-        (LONG, {}, r"The prompt has 1\d\d\d tokens, and mini-gpt takes 512: shorten it, nothing is cut"),
+        (LONG, {}, r"The prompt has 1\d\d\d tokens, but mini-gpt takes at most 512: shorten it, since it is never cut"),
         (
             "The film",
             {"response": LONG},
-            r"The response has 1\d\d\d tokens, the prompt 3, and mini-gpt takes 512 together: shorten one, nothing is",
+            r"The response has 1\d\d\d tokens, the prompt 3, and mini-gpt takes at most 512 together: shorten one",
         ),
         ("The film", {"response": " was", "step": 2}, "generic_attention has no option 'step'"),
         ("The film", {"model": "mini-vit"}, "mini-vit came without a tokenizer"),
-        ("The film", {"model": "mini-bert", "response": " was"}, "mini-bert writes nothing: use explain"),
+        ("The film", {"model": "mini-bert", "response": " was"}, "mini-bert does not write text: use explain"),
     ],
 )
 def test_what_cannot_be_explained_is_one_line(prompt, settings, reason):
@@ -427,7 +427,7 @@ def test_what_cannot_be_explained_is_one_line(prompt, settings, reason):
 
 def test_an_encoder_decoder_says_how_much_it_can_read_and_write():
     loaded_model = translator(eos_token_id=None)
-    with pytest.raises(WhyformerError, match="The prompt has 22 tokens, and bart takes 20: shorten it"):
+    with pytest.raises(WhyformerError, match="The prompt has 22 tokens, but bart takes at most 20: shorten it"):
         explain_response("the film was great " * 5, "great", loaded_model)
     with pytest.raises(WhyformerError, match="The response has 21 tokens, and bart writes 20: shorten one"):
         explain_response("the film", [6] * 21, loaded_model)
@@ -442,7 +442,7 @@ def test_a_model_that_hears_is_not_asked_about_texts(gpt):
 def test_as_many_responses_as_prompts_are_needed(gpt):
     with pytest.raises(WhyformerError, match="1 responses for 2 prompts: give one per prompt, or None"):
         explain_responses(["a", "b"], ["c"], gpt)
-    with pytest.raises(WhyformerError, match="explain_responses takes a list of prompts, not 'a film' alone"):
+    with pytest.raises(WhyformerError, match="explain_responses takes a list of prompts, not one \('a film'\)"):
         explain_responses("a film", model=gpt)
     assert explain_responses([], [], gpt) == []
 

@@ -52,11 +52,13 @@ def test_maps_that_are_not_kept_are_estimated_from_others_that_are_not(monkeypat
 
 def test_what_grows_is_carried_on_by_its_own_law():
     lengths = [100, 200, 400]
-    assert memory._carried_on(lengths, [500 + 7 * x for x in lengths], 1600) == pytest.approx(500 + 7 * 1600, rel=1e-6)
+    assert memory._extrapolated(lengths, [500 + 7 * x for x in lengths], 1600) == pytest.approx(
+        500 + 7 * 1600, rel=1e-6
+    )
     square = [500 + 7 * x + 3 * x**2 for x in lengths]
-    assert memory._carried_on(lengths, square, 1600) == pytest.approx(500 + 7 * 1600 + 3 * 1600**2, rel=1e-6)
+    assert memory._extrapolated(lengths, square, 1600) == pytest.approx(500 + 7 * 1600 + 3 * 1600**2, rel=1e-6)
     bent = [1000, 2000, 2500]
-    assert memory._carried_on(lengths, bent, 800) == 3500  # never as if it turned back
+    assert memory._extrapolated(lengths, bent, 800) == 3500  # never as if it turned back
 
 
 def test_live_bytes_are_those_of_tensors_that_are_still_there():

@@ -168,7 +168,7 @@ def test_an_explanation_of_a_function_is_kept_and_shown_like_any_other(tmp_path)
 def test_what_cannot_be_explained_is_refused_in_one_line(settings, message):
     settings = {"predict": sentiment, **settings}
     if message is None:
-        message = "a row for each"
+        message = "one row per example"
     with pytest.raises(WhyformerError, match=message):
         explain(REVIEW, **settings)
 

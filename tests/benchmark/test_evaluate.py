@@ -189,7 +189,7 @@ WRONG = [
     ({"methods": ["rolout"]}, r"No method named 'rolout'. Did you mean 'rollout'"),
     ({"methods": [("rollout", {"depth": 2})]}, "rollout has no option 'depth'"),
     ({"methods": [3]}, r"A method is its name, or \(name, options\), not 3"),
-    ({"methods": 3}, "methods=3: a list of names"),
+    ({"methods": 3}, "methods=3: give a list of names"),
     ({"protocols": ["text_perturbtion"]}, "No protocol named 'text_perturbtion'. Did you mean 'text_perturbation'"),
     ({"protocols": []}, "No protocol is named"),
     ({"data": "scenez"}, "No reader named 'scenez'. Did you mean 'scenes'"),

@@ -246,5 +246,5 @@ def test_one_block_alone_is_followed():
     other = attribute(model, inputs, 0, "transformer_attribution", first_block=1, last_block=1)
     torch.testing.assert_close(same["image"], last["image"])
     assert not torch.allclose(other["image"], last["image"])
-    with pytest.raises(WhyformerError, match=r"last_block=0: one of the blocks 1 to 11"):
+    with pytest.raises(WhyformerError, match=r"last_block=0: use one of the blocks 1 to 11"):
         attribute(model, inputs, 0, "transformer_attribution", first_block=1, last_block=0)

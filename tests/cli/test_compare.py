@@ -54,7 +54,7 @@ def test_what_no_method_takes_is_refused(bert):
     line = refusal(*command, "--option", "steps=3")
     assert line == "--option 'steps': none of the compared methods has it (rollout)."
     assert refusal(*command, "--option", "cross") == "--option 'cross': write it as name=value."
-    assert refusal(*command, "--backward", "libra").startswith("rollout reads no gradient: backward='libra'")
+    assert refusal(*command, "--backward", "libra").startswith("rollout reads no gradients, so backward='libra'")
     assert "backward='nope'. Choose from: gradient, libra, attn_lrp." in refusal(*command, "--backward", "nope")
     line = refusal("compare", "the film", "--model", bert, "--method", "default", "--backward", "gradient")
     assert line == "--backward 'gradient' has no effect: the default keeps its own rules."

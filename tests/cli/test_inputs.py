@@ -155,7 +155,7 @@ def test_a_text_goes_on_from_standard_input():
 
 def test_standard_input_of_the_wrong_kind_is_refused(vit, bert, photo):
     line = refusal("explain", "-", "--model", bert, input=photo.read_bytes())
-    assert line == "Standard input is a picture, and tiny-bert reads texts: choose another with --model."
+    assert line == "Standard input is a picture, but tiny-bert reads texts: choose another with --model."
     line = refusal("explain", "-", "--model", vit, input="the film was great")
     assert line == "The file 'standard input' is not an image that can be read."
     assert refusal("explain", "-", "--model", bert, input="") == "Standard input is empty: there is nothing to explain."

@@ -9,7 +9,7 @@ import pytest
 from whyformer import WhyformerError
 from whyformer.facts import prose, word_overlap
 from whyformer.facts.number_words import ONES, TENS, spelled, spelled_year
-from whyformer.facts.prose import NOT_STATED, PROSE_DOMAINS, PROSE_KINDS
+from whyformer.facts.prose_register import NOT_STATED, PROSE_DOMAINS, PROSE_KINDS
 from whyformer.facts.prose_wording import DOSES, DURATIONS, PERSONS
 
 PASSAGES = [prose(seed) for seed in range(300)]

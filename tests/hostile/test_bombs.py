@@ -63,7 +63,7 @@ def test_a_picture_with_too_many_pixels_is_refused_before_it_is_decoded(tmp_path
     [
         (
             {"image": (8, 8, 3), "boxes": (20_000, 4), "features": (20_000, 8)},
-            r"'a.npz' has 20,000 regions, and at most 1,000 are read: keep the likeliest.",
+            r"'a.npz' has 20,000 regions, and at most 1,000 are read: keep the most confident ones.",
         ),
         (
             {"image": (13_000, 13_000), "boxes": (1, 4), "features": (1, 8)},

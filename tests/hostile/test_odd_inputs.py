@@ -44,7 +44,7 @@ def test_a_pair_is_chunked_in_place_from_the_left(bert):
 
 def test_truncation_on_the_left_explains_the_end_and_says_so(bert):
     cut = explain(LONG, left(bert), method="rollout", truncate=True)
-    assert cut.notes == ("The text is longer than the model's limit: only its end was explained, as asked.",)
+    assert cut.notes == ("The text is longer than the model's limit: only its end was explained, as requested.",)
     layout = cut.parts["text"].layout
     assert [LONG[start:end] for start, end in layout.offsets] == LONG.split()[-38:]
 

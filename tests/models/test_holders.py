@@ -52,7 +52,7 @@ def same(ours, theirs):
 def test_two_texts_are_as_alike_as_sentence_transformers_says(encoder):
     ours, theirs = explain(PAIR, encoder), F.cosine_similarity(*map(torch.from_numpy, encoder.encode(PAIR)), dim=0)
     assert ours.target == f"similarity {float(theirs):.2f}"
-    assert "Embeddings are pooled by max, as its Pooling layer says." in ours.notes
+    assert "Embeddings are pooled by max, as stated in its Pooling layer." in ours.notes
 
 
 @pytest.mark.parametrize("method", METHODS)

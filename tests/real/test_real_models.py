@@ -59,7 +59,7 @@ def test_an_encoder_finds_a_paraphrase_more_alike_than_another_sentence(real, na
     alike, other = (whyformer.explain(pair, model) for pair in (PAIR, (PAIR[0], "The bakery sells rye bread.")))
     first, second = (float(one.target.removeprefix("similarity ")) for one in (alike, other))
     assert first > second + 0.1
-    assert "Embeddings are pooled by mean, as its 1_Pooling/config.json says." in alike.notes
+    assert "Embeddings are pooled by mean, as stated in its 1_Pooling/config.json." in alike.notes
 
 
 def test_dinov2_has_weights_that_were_trained(real):

@@ -191,7 +191,7 @@ def test_models_of_two_senses_say_what_they_are_given():
         explain(scene.image, "mini-clip")
     with pytest.raises(WhyformerError, match="regions and a text"):
         explain(scene.question, "mini-lxmert")
-    with pytest.raises(WhyformerError, match="reads regions of a picture"):
+    with pytest.raises(WhyformerError, match="takes regions of a picture"):
         explain((scene.image, scene.question), "mini-lxmert")
     narrow = Regions(scene.image, scene.regions.boxes, scene.regions.features[:, :7])
     with pytest.raises(WhyformerError, match="7 features each, this model reads 496"):

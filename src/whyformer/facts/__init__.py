@@ -15,7 +15,7 @@ from whyformer.facts.document_generation import KINDS, example, examples
 from whyformer.facts.documents import Example, Question, Sentence, question, without
 from whyformer.facts.interpreter import UNKNOWN, Fact
 from whyformer.facts.names import COLOURS, CONTAINERS, JOBS, PEOPLE, POOLS, SPLITS, THINGS, TOWNS
-from whyformer.facts.prose import Passage, ProseQuestion, ProseSentence, prose, word_overlap
+from whyformer.facts.prose_register import Passage, ProseQuestion, ProseSentence, prose, word_overlap
 
 __all__ = [
     "COLOURS",
