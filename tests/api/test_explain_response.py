@@ -429,7 +429,7 @@ def test_an_encoder_decoder_says_how_much_it_can_read_and_write():
     loaded_model = translator(eos_token_id=None)
     with pytest.raises(WhyformerError, match="The prompt has 22 tokens, but bart takes at most 20: shorten it"):
         explain_response("the film was great " * 5, "great", loaded_model)
-    with pytest.raises(WhyformerError, match="The response has 21 tokens, and bart writes 20: shorten one"):
+    with pytest.raises(WhyformerError, match="The response has 21 tokens, but bart writes at most 20: shorten one"):
         explain_response("the film", [6] * 21, loaded_model)
 
 
@@ -442,7 +442,7 @@ def test_a_model_that_hears_is_not_asked_about_texts(gpt):
 def test_as_many_responses_as_prompts_are_needed(gpt):
     with pytest.raises(WhyformerError, match="1 responses for 2 prompts: give one per prompt, or None"):
         explain_responses(["a", "b"], ["c"], gpt)
-    with pytest.raises(WhyformerError, match="explain_responses takes a list of prompts, not one \('a film'\)"):
+    with pytest.raises(WhyformerError, match=r"explain_responses takes a list of prompts, not one \('a film'\)"):
         explain_responses("a film", model=gpt)
     assert explain_responses([], [], gpt) == []
 
