@@ -152,7 +152,8 @@ def rules() -> str:
     sets = {**RULES, '`backward="libra"`': LIBRA}
     rows = []
     for kind in dict.fromkeys(kind for found in sets.values() for kind in found):
-        names = (name for name, of in KINDS.items() if of == kind and name.strip("_") == name and "div" not in name)
+        plain = [name for name, of in KINDS.items() if of == kind and name.strip("_") == name]
+        names = sorted(name for name in plain if "div" not in name)
         parts = [", ".join(f"`{name}`" for name in names), KIND_NOTES.get(kind, "")]
         cells = [f"`{found[kind].__name__}`" if kind in found else "gradient" for found in sets.values()]
         rows.append([kind, " ".join(filter(None, parts)), *cells])
