@@ -606,9 +606,7 @@ def test_candidates_need_a_model_of_inference_and_a_template_a_place(bert):
         explain(TOPICS, bert)
     with pytest.raises(WhyformerError, match=r"The template 'about it' has no \{\} where the label goes"):
         Candidates(["great"], "about it")
-    with pytest.raises(
-        WhyformerError, match=r"takes a list of targets, not one \('great'\): use explain"
-    ):
+    with pytest.raises(WhyformerError, match=r"takes a list of targets, not one \('great'\): use explain"):
         explain_targets("a film", bert, "great")
 
 
