@@ -11,6 +11,9 @@ import torch
 
 import whyformer
 import whyformer.scenes
+from whyformer.benchmark import PROTOCOLS
+from whyformer.data.readers import READERS
+from whyformer.methods.registry import METHODS
 
 # Registries and type aliases are data; errors are described by when they are raised.
 PUBLIC = {
@@ -50,6 +53,17 @@ def test_a_public_function_says_what_it_takes_gives_and_raises():
     assert not lacking, "\n".join(lacking)
 
 
+@pytest.fixture
+def registries():
+    """Examples register methods, protocols and readers of their own: gone when the example ends."""
+    kept = [(registry, dict(registry)) for registry in (METHODS, PROTOCOLS, READERS)]
+    yield
+    for registry, before in kept:
+        registry.clear()
+        registry.update(before)
+
+
+@pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize(
     "name", [n for n, v in PUBLIC.items() if not (inspect.isclass(v) and issubclass(v, Exception))]
 )

@@ -40,6 +40,7 @@ def explanations(shard: Shard, labels: Labels, part: str) -> Maps:
         >>> from whyformer.extend import Figure, explained_labels, explanations, protocol
         >>> @protocol("largest", {"largest score": Figure("largest", better="neither")}, replace=True)
         ... def largest(shard):
+        ...     "The largest score of each map."
         ...     maps = explanations(shard, explained_labels(shard, "predicted"), "text")
         ...     return {(method, "largest"): scores.amax(dim=1) for method, scores in maps.items()}
         >>> len(evaluate("mini-bert", ["a wonderful film", "a dull film"], "rollout", "largest").to_pandas())
