@@ -62,7 +62,7 @@ def _measured(question: Line, line: Line) -> dict[str, Any]:
         "cause found": max(_found(scores, cause) for cause in question["causes"]),
         "AUPRC": source_average_precision(scores, truth),
         "LDS": lds,
-        **{f"top {k} drop": line["drops"][k] for k in TOP},
+        **{f"top {k} drop": line["drops"].get(k, float("nan")) for k in TOP},
         "seconds": line["seconds"],
         "sentences": question["sentences"],
         "position": min(2, 3 * best // len(scores)),
@@ -88,6 +88,8 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return found
     for name in ("top 1", "cause found", "AUPRC", "LDS", *(f"top {k} drop" for k in TOP)):
         values = np.array([row[name] for row in measured], dtype=np.float64)
+        if np.isnan(values).all():  # not asked for
+            continue
         found[name] = round(float(np.nanmean(values)), 4)
         if name in ("top 1", "AUPRC"):
             draws = np.random.default_rng(0).integers(len(values), size=(DRAWS, len(values)))
@@ -121,7 +123,8 @@ def text_of(report: Mapping[str, Any]) -> str:
                 if "top 1" not in one:
                     lines.append(f"  {method:38} {one.get('first error', 'nothing')}")
                     continue
-                figures_of = f"AUPRC {one['AUPRC']:.3f}  drop {one['top 1 drop']:6.2f}  LDS {one['LDS']:6.3f}"
+                drop, lds = one.get("top 1 drop", float("nan")), one.get("LDS", float("nan"))
+                figures_of = f"AUPRC {one['AUPRC']:.3f}  drop {drop:6.2f}  LDS {lds:6.3f}"
                 cost = f"{one['seconds']:8.3f} s  n={one['questions']}"
                 lines.append(f"  {method:38} top 1 {one['top 1']:6.1%}  {figures_of}  {cost}")
     return "\n".join(lines)

@@ -117,7 +117,7 @@ def measure(options: argparse.Namespace) -> None:
                 values = writer.subset_values(question, answer.text, options.subsets) if answer.is_kept else []
                 sink.write(seed=question.seed, answer=answer.kind, method="", **question.facts, **answer.facts(values))
             if answer.is_kept:
-                _explain(sink, writer, question, answer.kind, answer.text, options.methods, encoder, end)
+                _explain(sink, writer, question, answer.kind, answer.text, options, encoder, end)
             if time.monotonic() > end:
                 print("The time is up: run the same command again to go on.")
                 return
@@ -136,7 +136,7 @@ def _explain(
     question: Question,
     kind: str,
     text: str,
-    methods: Sequence[str],
+    options: argparse.Namespace,
     encoder: whyformer.LoadedModel | None,
     end: float,
 ) -> None:
@@ -149,7 +149,7 @@ def _explain(
     }
     if encoder is not None:
         controls[COSINE] = lambda: cosines(encoder, texts, f"{question.passage.question.text} {text}")
-    for name in (*controls, *methods):
+    for name in (*controls, *options.methods):
         if (question.seed, kind, name) in sink.known:
             continue
         if time.monotonic() > end:
@@ -168,7 +168,7 @@ def _explain(
             method=name,
             scores=values,
             seconds=round(seconds, 4),
-            drops={str(k): drops(order[:k]) for k in TOP},
+            drops={str(k): drops(order[:k]) for k in options.drops},
         )
 
 
@@ -237,6 +237,7 @@ def main() -> None:
     run.add_argument("--shard", default="0/1", metavar="NUMBER/OF")
     run.add_argument("--batch", type=int, default=8, help="shortened prompts read at once")
     run.add_argument("--subsets", type=int, default=32, help="random subsets of sentences, for LDS")
+    run.add_argument("--drops", type=int, nargs="*", default=TOP, help="how many of the first sentences to leave out")
     run.add_argument("--seconds", type=float, default=1e9, help="stop after so many")
     run.set_defaults(command=measure)
     merge = commands.add_parser("summarise")
