@@ -35,6 +35,7 @@ import numpy as np
 import torch
 
 import whyformer
+from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.replies import Reply, reply_of
 from whyformer.api.source_methods import response_ablation
 from whyformer.facts import example
@@ -122,7 +123,7 @@ class Question:
             return {key: {} for key in scores}
         whole = spans_of(self.reply.text, self.reply.tokens, "response")
         rows = [ResponseRow(self.reply.exchange, span.tokens) for span in whole]
-        ablation = response_ablation(self.loaded_model, self.reply, rows, self.sources)
+        ablation = response_ablation(LoadedScorer(self.loaded_model), self.reply, rows, self.sources)
         masks = random_subsets(len(self.sources), SUBSETS, seed=HELD_OUT)
         real = ablation.scores_of(masks)
         every = tuple({place for cause in self.causes for place in cause})

@@ -10,7 +10,9 @@ from transformers.modeling_outputs import CausalLMOutput
 
 from tiny_models import STREAM_FAMILIES
 from whyformer.methods.registry import METHODS
-from whyformer.removal.response_scores import ResponseModel, response_log_probabilities, span_ablation
+from whyformer.removal.response_scorer import PromptVariant, span_ablation
+from whyformer.removal.response_scores import ResponseModel, response_log_probabilities
+from whyformer.removal.units import Ablation
 
 HEAD, TAIL, RESPONSE = [7, 8], [30], (11, 12, 13, 14)
 SOURCES = [[20, 21], [23], [24, 25], [26], [40, 41]]
@@ -26,6 +28,20 @@ def prompt_without(mask: np.ndarray) -> list[int]:
 def writer_of(family: str) -> ResponseModel:
     model = STREAM_FAMILIES[family][0]().eval()
     return ResponseModel(model, RESPONSE, (0,) if model.config.is_encoder_decoder else None)
+
+
+def ablation(writer: ResponseModel, ids_of, sources: int, rows, batch_size: int | None = None) -> Ablation:
+    """The ablation of a response's rows, by `response_log_probabilities`."""
+    whole = tuple(ids_of(np.ones(sources, dtype=bool)))
+
+    def score(prompts):
+        ids = [prompt.ids for prompt in prompts]
+        values = response_log_probabilities(writer, ids, like=whole, batch_size=batch_size)
+        return [values[one] for one in ids]
+
+    return span_ablation(
+        score, lambda mask: PromptVariant("", tuple(ids_of(mask))), sources, len(writer.response), rows
+    )
 
 
 def one_by_one(writer: ResponseModel, masks: np.ndarray) -> np.ndarray:
@@ -64,7 +80,7 @@ class Counted:
 def test_a_batch_of_prompts_gives_what_plain_forwards_give(family, batch_size):
     writer = writer_of(family)
     rows = [(0, 1), (2, 3), (0, 1, 2, 3)]
-    asked = span_ablation(writer, prompt_without, len(SOURCES), rows, batch_size=batch_size)
+    asked = ablation(writer, prompt_without, len(SOURCES), rows, batch_size=batch_size)
     masks = np.concatenate([MASKS, np.ones((1, len(SOURCES)), dtype=bool), np.zeros((1, len(SOURCES)), dtype=bool)])
     expected = one_by_one(writer, masks)
     expected = np.stack([expected[:, list(row)].sum(axis=1) for row in rows], axis=1)
@@ -75,7 +91,7 @@ def test_a_batch_of_prompts_gives_what_plain_forwards_give(family, batch_size):
 @pytest.mark.parametrize("family", ["llama", "t5"])
 def test_leave_one_out_equals_differences_made_by_hand(family):
     writer = writer_of(family)
-    asked = span_ablation(writer, prompt_without, len(SOURCES), [range(len(RESPONSE))])
+    asked = ablation(writer, prompt_without, len(SOURCES), [range(len(RESPONSE))])
     every = np.ones((1, len(SOURCES)), dtype=bool)
     without = ~np.eye(len(SOURCES), dtype=bool)
     expected = one_by_one(writer, every).sum() - one_by_one(writer, without).sum(axis=1)
@@ -97,7 +113,7 @@ def test_what_prompts_begin_with_is_computed_once():
 
 def test_the_same_prompt_is_asked_but_once():
     writer = writer_of("gpt2")
-    asked = span_ablation(writer, prompt_without, len(SOURCES), [[0]], batch_size=1)
+    asked = ablation(writer, prompt_without, len(SOURCES), [[0]], batch_size=1)
     counted = Counted(writer.model)
     scores = asked.scores_of(np.repeat(MASKS[:1], 10, axis=0))
     assert counted.tokens == len(prompt_without(MASKS[0])) + len(RESPONSE) - 1
@@ -124,7 +140,7 @@ def test_the_one_source_that_makes_a_model_say_it_is_found(method):
     def ids(mask: np.ndarray) -> list[int]:
         return [0] + [token for source, kept in zip(sources, mask, strict=True) if kept for token in source]
 
-    asked = span_ablation(ResponseModel(Reader(9.0), (1, 1)), ids, len(sources), [[0], [0, 1]])
+    asked = ablation(ResponseModel(Reader(9.0), (1, 1)), ids, len(sources), [[0], [0, 1]])
     scores = METHODS[method].of_sources(asked)
     assert scores.argmax(axis=1).tolist() == [2, 2]
     assert (np.abs(np.delete(scores, 2, axis=1)) < 1e-6).all()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from whyformer import evaluate
+from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.replies import reply_of
 from whyformer.api.source_methods import response_ablation
 from whyformer.benchmark.protocols import PROTOCOLS
@@ -84,7 +85,7 @@ def test_drops_are_differences_of_log_probabilities(values, gpt):
         reply = reply_of(gpt, encoded, f" {story.answer}")
         parts = sources_of(encoded.prompt, [(sentence.start, sentence.end) for sentence in story.sentences])
         whole = [ResponseRow(reply.exchange, span.tokens) for span in spans_of(reply.text, reply.tokens, "response")]
-        asked = response_ablation(gpt, reply, whole, parts)
+        asked = response_ablation(LoadedScorer(gpt), reply, whole, parts)
         masks = np.ones((2, len(parts)), dtype=bool)
         masks[1, -3:] = False
         before, after = asked.scores_of(masks)[:, 0]

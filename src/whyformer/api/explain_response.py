@@ -18,6 +18,7 @@ from whyformer.api.attribute import (
 )
 from whyformer.api.exchange_scores import ScoringEngine
 from whyformer.api.focus import Focus, focused_rows
+from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.replies import Reply, reply_of
 from whyformer.api.response_case import ResponseCase, SinkChoice, response_of
 from whyformer.api.source_methods import SourceQuestion, check_backward
@@ -241,7 +242,8 @@ def _case(
     focus: Focus,
 ) -> ResponseCase:
     """The rows to explain, those of a contrast included."""
-    rows = focused_rows(loaded_model, reply, spans, sources, focus)
+    scorer = LoadedScorer(loaded_model)
+    rows = focused_rows(scorer, reply, spans, sources, focus)
     case = ResponseCase(reply, spans, sources, rows, focus=focus if isinstance(focus, str) else "weights")
     if other is None:
         return case
@@ -249,7 +251,7 @@ def _case(
         raise WhyformerError(
             "focus has weights for the response, and a contrast has other tokens: choose 'none' or 'sources'."
         )
-    other_rows = focused_rows(loaded_model, other, spans_of(other.text, other.tokens, "response"), sources, focus)
+    other_rows = focused_rows(scorer, other, spans_of(other.text, other.tokens, "response"), sources, focus)
     return replace(case, other=other, other_rows=other_rows)
 
 

@@ -15,9 +15,7 @@ from whyformer.inputs.sentences import CharRange, paragraph_ranges, sentence_ran
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span
 from whyformer.inputs.teacher_forcing import ResponseRow
-from whyformer.models.loading import LoadedModel
-from whyformer.removal.prompt_text import ids_without
-from whyformer.removal.response_scores import ResponseModel, response_log_probabilities
+from whyformer.removal.response_scorer import ResponseScorer, requests_after
 
 Focus = Literal["none", "sources"] | Sequence[float]
 LEAST_GAIN = 0.5  # nats that the sources must add to a span in all to say which of its tokens matter
@@ -25,7 +23,7 @@ MOST_GAIN = 3.0  # nats: a token that is 20 times likelier is decided, and not t
 
 
 def focused_rows(
-    loaded_model: LoadedModel, reply: Reply, spans: Sequence[Span], sources: Sequence[Source], focus: Focus
+    scorer: ResponseScorer, reply: Reply, spans: Sequence[Span], sources: Sequence[Source], focus: Focus
 ) -> tuple[ResponseRow, ...]:
     """A row for each span, without the tokens of weight 0."""
     if isinstance(focus, str):
@@ -33,7 +31,7 @@ def focused_rows(
             raise WhyformerError(f"focus={focus!r}: 'none', 'sources', or a weight for each token of the response.")
         if focus == "none":
             return tuple(ResponseRow(reply.exchange, span.tokens) for span in spans)
-        gains = source_gains(loaded_model, reply, sources)
+        gains = source_gains(scorer, reply, sources)
         weights = [gain_weights(gains[list(span.tokens)]) for span in spans]
     else:
         own = _checked_weights(reply, focus)
@@ -41,7 +39,7 @@ def focused_rows(
     return tuple(_rows(reply, spans, weights))
 
 
-def source_gains(loaded_model: LoadedModel, reply: Reply, sources: Sequence[Source]) -> np.ndarray:
+def source_gains(scorer: ResponseScorer, reply: Reply, sources: Sequence[Source]) -> np.ndarray:
     """How much likelier the sources make each token of a reply, in nats; negative where they make it less likely.
 
     The question stays in the prompt, so that its own words and those of grammar gain nothing.
@@ -51,11 +49,10 @@ def source_gains(loaded_model: LoadedModel, reply: Reply, sources: Sequence[Sour
             "focus='sources' asks again without the sources, and this prompt has more than words in it: leave it out, "
             "or give a weight for each token of the response."
         )
-    writer = ResponseModel(loaded_model.model, reply.exchange.response, reply.exchange.beginning)
-    whole = reply.exchange.prompt
-    shorter = tuple(ids_without(loaded_model, reply.prompt, places_but_the_question(reply.prompt, sources)))
-    values = response_log_probabilities(writer, [*dict.fromkeys([whole, shorter])])
-    gains: np.ndarray = values[whole] - values[shorter]
+    shorter = scorer.variant(reply.prompt, places_but_the_question(reply.prompt, sources))
+    variants = [scorer.variant(reply.prompt), shorter]
+    with_them, without_them = scorer.log_probabilities(requests_after(variants, reply.tokens, reply.text))
+    gains: np.ndarray = with_them - without_them
     return gains
 
 

@@ -86,7 +86,7 @@ def _text_and_tokens(loaded_model: LoadedModel, prompt: Prompt, response: Any) -
             raise WhyformerError(
                 "The response is empty: give its text or token ids, or None to let the model write it."
             )
-        return response, _text_reply(loaded_model, prompt, response)
+        return response, text_reply(loaded_model, prompt, response)
     if hasattr(response, "tolist"):
         response = response.tolist()
     count = len(loaded_model.tokenizer)
@@ -112,7 +112,7 @@ def _seam(prompt: str, response: str) -> Iterator[str]:
         yield f"The response follows the prompt without a space: {joined!r:.60}."
 
 
-def _text_reply(loaded_model: LoadedModel, prompt: Prompt, response: str) -> tuple[Token, ...]:
+def text_reply(loaded_model: LoadedModel, prompt: Prompt, response: str) -> tuple[Token, ...]:
     """The tokens of a text after its prompt: those of both together, if the prompt's are unchanged."""
     tokenizer = loaded_model.tokenizer
     alone = text_tokens(response, tokenizer, add_special_tokens=False)

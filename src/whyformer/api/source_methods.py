@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from whyformer.api.exchange_scores import exchange_statistics
+from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.replies import Reply
 from whyformer.api.response_case import ResponseCase, response_tokens
 from whyformer.axes import SourceScores
@@ -17,8 +18,7 @@ from whyformer.inputs.sources import Source
 from whyformer.inputs.teacher_forcing import ResponseRow
 from whyformer.methods.registry import Method
 from whyformer.models.loading import LoadedModel
-from whyformer.removal.prompt_text import ids_without
-from whyformer.removal.response_scores import ResponseModel, span_ablation
+from whyformer.removal.response_scorer import ResponseScorer, scorer_ablation
 from whyformer.removal.units import Ablation, SubsetCount
 from whyformer.results.response import Response
 from whyformer.results.source_pooling import SourceAggregate
@@ -66,36 +66,29 @@ class SourceQuestion:
     def _scores(
         self, reply: Reply, rows: Sequence[ResponseRow], sources: Sequence[Source], count: SubsetCount
     ) -> SourceScores:
-        settings: dict[str, Any] = {"batch_size": self.batch_size, "progress": self.progress}
-        ablation = count.counting(response_ablation(self.loaded_model, reply, rows, sources, **settings))
+        scorer = LoadedScorer(self.loaded_model, self.batch_size)
+        ablation = count.counting(response_ablation(scorer, reply, rows, sources, progress=self.progress))
         return self.method.of_sources(ablation, **self.options)
 
 
 def response_ablation(
-    loaded_model: LoadedModel,
+    scorer: ResponseScorer,
     reply: Reply,
     rows: Sequence[ResponseRow],
     sources: Sequence[Source],
     *,
-    batch_size: int | None = None,
     progress: bool = False,
 ) -> Ablation:
     """The log-probabilities of a reply's rows as a function of which sources its prompt keeps."""
-
     if reply.exchange.image_prompt is not None or reply.exchange.audio is not None:
         raise WhyformerError(
             "Removal methods remove sources from a text, and this prompt has more than words: use a method that reads "
             "the model, such as generic_attention."
         )
-
-    def prompt_without(mask: np.ndarray) -> list[int]:
-        left_out = [source for source, is_kept in zip(sources, mask, strict=True) if not is_kept]
-        return ids_without(loaded_model, reply.prompt, [(source.start, source.end) for source in left_out])
-
-    writer = ResponseModel(loaded_model.model, reply.exchange.response, reply.exchange.beginning)
-    settings: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
+    places = [(source.start, source.end) for source in sources]
     tokens, weights = [row.tokens for row in rows], [row.focus for row in rows]
-    return span_ablation(writer, prompt_without, len(sources), tokens, weights=weights, **settings)
+    response = reply.text, reply.tokens
+    return scorer_ablation(scorer, reply.prompt, places, response, tokens, weights=weights, progress=progress)
 
 
 def check_backward(method: Method, backward: str | None) -> Method:

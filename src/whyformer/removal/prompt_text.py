@@ -11,15 +11,23 @@ from whyformer.models.loading import LoadedModel
 
 
 def ids_without(loaded_model: LoadedModel, prompt: Prompt, places: Iterable[CharRange]) -> list[int]:
-    """The tokens of a prompt without these places, through the same chat template, if there is one.
+    """The tokens of a prompt without these places, through the same chat template, if there is one."""
+    return rendered_ids(loaded_model, prompt, text_without(loaded_model, prompt, places))
+
+
+def rendered_ids(loaded_model: LoadedModel, prompt: Prompt, text: str) -> list[int]:
+    """The tokens of a variant of a prompt.
 
     An empty prompt is replaced by the token that begins a text, since a response needs at least one token before it.
     """
-    tokenizer = loaded_model.tokenizer
-    rest = remove_ranges(prompt, with_white_space(prompt.text, places))
-    text = rest if isinstance(rest, str) else render_messages(loaded_model, rest)
-    ids: list[int] = tokenizer(text, add_special_tokens=isinstance(rest, str), verbose=False)["input_ids"]
+    ids: list[int] = loaded_model.tokenizer(text, add_special_tokens=not prompt.messages, verbose=False)["input_ids"]
     return ids or [_beginning(loaded_model)]
+
+
+def text_without(loaded_model: LoadedModel, prompt: Prompt, places: Iterable[CharRange]) -> str:
+    """The text of a prompt without these places, through the same chat template, if there is one."""
+    rest = remove_ranges(prompt, with_white_space(prompt.text, places))
+    return rest if isinstance(rest, str) else render_messages(loaded_model, rest)
 
 
 def with_white_space(text: str, places: Iterable[CharRange]) -> list[CharRange]:

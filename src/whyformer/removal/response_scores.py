@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,8 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from whyformer.axes import SubsetExampleScores, UnitMasks
 from whyformer.batching import check_batch_size, consecutive, in_batches
 from whyformer.models.structure import device_of
-from whyformer.removal.units import Ablation, Units
 
 Ids = Sequence[int]
 # Prompts at once, if they fit: more are not faster on a CPU, as measured on a Llama of six blocks.
@@ -48,37 +46,16 @@ class ResponseModel:
         return {"logits_to_keep": torch.tensor(positions, device=place)} if self.takes("logits_to_keep") else {}
 
 
-def span_ablation(
-    writer: ResponseModel,
-    prompt_without: Callable[[np.ndarray], Ids],
-    sources: int,
-    rows: Sequence[Sequence[int]],
-    *,
-    weights: Sequence[Sequence[float]] | None = None,
-    batch_size: int | None = None,
-    progress: bool = False,
-) -> Ablation:
-    """The log-probabilities of a response's rows as a function of which sources, the units, its prompt keeps.
+@dataclass(eq=False)
+class PrefixCache:
+    """Keys and values of the last prompt, kept for variants of it and for other responses to it."""
 
-    `prompt_without` returns the tokens of the prompt that keeps the sources of a mask; a row is the indices of its
-    tokens in the response, and `weights` are theirs in its sum, by default 1 each.
-    """
-    whole = tuple(prompt_without(np.ones(sources, dtype=bool)))
-    of_rows = np.zeros((len(writer.response), len(rows)))
-    for number, row in enumerate(rows):
-        of_rows[list(row), number] = 1.0 if weights is None else weights[number]
+    ids: tuple[int, ...] = ()
+    cache: DynamicCache | None = None
 
-    def ask(_: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
-        # Rows have the same units, hence the same subsets, so that one prompt scores all of them.
-        prompts = [tuple(prompt_without(mask > 0)) for mask in masks[0]]
-        by_prompt = response_log_probabilities(
-            writer, [*dict.fromkeys(prompts)], like=whole, batch_size=batch_size, progress=progress
-        )
-        of_tokens = np.stack([by_prompt[prompt] for prompt in prompts])
-        return of_tokens @ of_rows
-
-    units = Units(np.arange(sources), ((sources,),))
-    return Ablation((units,) * len(rows), None, ask, tuple(len(row) for row in rows))
+    def shared(self, ids: Ids) -> int:
+        """How many of these tokens it begins with."""
+        return 0 if self.cache is None else _shared_length((*ids, -1), self.ids)
 
 
 def response_log_probabilities(
@@ -86,24 +63,26 @@ def response_log_probabilities(
     prompts: Sequence[tuple[int, ...]],
     *,
     like: Ids = (),
+    prefix: PrefixCache | None = None,
     batch_size: int | None = None,
     progress: bool = False,
 ) -> dict[tuple[int, ...], np.ndarray]:
     """The log-probability of each token of the response after each of the prompts, in float64.
 
-    The prefix that the prompts share with `like` is computed once, if the model's cache allows it.
+    The prefix that the prompts share with `like` is computed once, if the model's cache allows it, and kept in
+    `prefix` for the next call.
     """
     size = check_batch_size(batch_size) or BATCH.get(device_of(writer.model).type, BATCH["cpu"])
     shared = {prompt: _shared_length(prompt, like) for prompt in prompts}
     order = sorted(prompts, key=lambda prompt: (shared[prompt], len(prompt)))
     with torch.inference_mode():
-        prefix = _prefix(writer, like, [shared[prompt] for prompt in order])
+        cache = _prefix(writer, like, [shared[prompt] for prompt in order], prefix)
 
         def run(batch: Sequence[tuple[int, ...]], _: bool | None) -> list[np.ndarray]:
             if writer.start is not None:
                 return _after_encoding(writer, batch)
-            length = 0 if prefix is None else min(shared[prompt] for prompt in batch)
-            return _after_prefix(writer, batch, prefix, length)
+            length = 0 if cache is None else min(shared[prompt] for prompt in batch)
+            return _after_prefix(writer, batch, cache, length)
 
         batches = consecutive(len(order), size)
         figures = in_batches(order, run, batches, "asking without some sources", progress=progress)
@@ -116,15 +95,48 @@ def _shared_length(prompt: Ids, like: Ids) -> int:
     return next((place for place in range(most) if prompt[place] != like[place]), max(0, most))
 
 
-def _prefix(writer: ResponseModel, like: Ids, lengths: Sequence[int]) -> DynamicCache | None:
+def _prefix(writer: ResponseModel, like: Ids, lengths: Sequence[int], kept: PrefixCache | None) -> DynamicCache | None:
     """Keys and values of the common prefix, if caching saves time and the cache can be cut anywhere."""
     longest = max(lengths, default=0)
-    if writer.start is not None or longest == 0 or sum(lengths) < 2 * longest or not writer.takes("past_key_values"):
+    if writer.start is not None or longest == 0:
         return None
-    ids = torch.tensor([like[:longest]], device=device_of(writer.model))
-    cache = writer.model(input_ids=ids, use_cache=True, **writer.logits_at([longest - 1])).past_key_values
-    is_plain = type(cache) is DynamicCache and all(type(layer) is DynamicLayer for layer in cache.layers)
-    return cache if is_plain else None
+    if kept is not None:  # the whole prompt, which later calls share
+        return kept.cache if kept.shared(like[:longest]) == longest else _fill(writer, like[:-1], kept)
+    return _fill(writer, like[:longest], PrefixCache()) if sum(lengths) >= 2 * longest else None
+
+
+def _fill(writer: ResponseModel, ids: Ids, kept: PrefixCache) -> DynamicCache | None:
+    """Compute keys and values and keep them; None if the model's cache cannot be cut anywhere."""
+    if not writer.takes("past_key_values"):
+        return None
+    place = torch.tensor([list(ids)], device=device_of(writer.model))
+    cache = writer.model(input_ids=place, use_cache=True, **writer.logits_at([len(ids) - 1])).past_key_values
+    if type(cache) is not DynamicCache or not all(type(layer) is DynamicLayer for layer in cache.layers):
+        return None
+    kept.ids, kept.cache = tuple(ids), cache
+    return cache
+
+
+def greedy_tokens(writer: ResponseModel, prompt: Ids, most: int, ends: Container[int], kept: PrefixCache) -> list[int]:
+    """The likeliest token after a prompt, then the likeliest after that, up to one of `ends`, which is left out."""
+    device, written = device_of(writer.model), list[int]()
+    cache, length = None, 0
+    if writer.start is None and len(prompt) > 1:
+        whole = kept.cache if kept.shared(prompt[:-1]) == len(prompt) - 1 else _fill(writer, prompt[:-1], kept)
+        if whole is not None:
+            cache, length = _cut(whole, len(prompt) - 1, 1), len(prompt) - 1
+    while len(written) < most:
+        stream = torch.tensor([[*(prompt if writer.start is None else writer.start), *written]], device=device)
+        inputs: dict[str, Any] = {"input_ids": stream[:, length:]}
+        if writer.start is not None:
+            inputs = {"input_ids": torch.tensor([list(prompt)], device=device), "decoder_input_ids": stream}
+        elif cache is not None:
+            inputs["past_key_values"], length = cache, stream.shape[1]
+        token = int(writer.model(**inputs).logits[0, -1].argmax())
+        if token in ends:
+            break
+        written.append(token)
+    return written
 
 
 def _after_prefix(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from whyformer.api.explain_response import explain_responses
+from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.replies import Reply, reply_of
 from whyformer.api.source_methods import response_ablation
 from whyformer.axes import SourceValues, SubsetScores
@@ -112,9 +113,8 @@ def _case(loaded_model: LoadedModel, truth: SampleSourceTruth, batch_size: int) 
     reply = reply_of(loaded_model, encoded, truth.response if is_chat else f" {truth.response}")
     parts = sources_of(encoded.prompt, truth.sources)
     rows = [ResponseRow(reply.exchange, span.tokens) for span in spans_of(reply.text, reply.tokens, "response")]
-    return SourceCase(
-        truth, prompt, reply, parts, response_ablation(loaded_model, reply, rows, parts, batch_size=batch_size)
-    )
+    ablation = response_ablation(LoadedScorer(loaded_model, batch_size), reply, rows, parts)
+    return SourceCase(truth, prompt, reply, parts, ablation)
 
 
 def _scores(shard: Shard, cases: Sequence[SourceCase], subsets: int) -> tuple[MethodSourceScores, dict[str, float]]:

@@ -1,0 +1,91 @@
+"""How likely a loaded model finds given responses: shared prefixes computed once, batches as memory allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from whyformer.api.generation import end_ids
+from whyformer.api.replies import text_reply
+from whyformer.inputs.chunks import decoder_beginning
+from whyformer.inputs.prompt import Prompt, prompt_of
+from whyformer.inputs.prompt_tokens import Token
+from whyformer.inputs.sentences import CharRange
+from whyformer.models.loading import LoadedModel
+from whyformer.removal.prompt_text import rendered_ids, text_without
+from whyformer.removal.response_scorer import PromptVariant, ScoringRequest
+from whyformer.removal.response_scores import PrefixCache, ResponseModel, greedy_tokens, response_log_probabilities
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedScorer:
+    """A ResponseScorer of a loaded model.
+
+    Attributes:
+        loaded_model: The model.
+        batch_size: Prompts at once; by default what is worthwhile on the device, fewer if memory runs out.
+    """
+
+    loaded_model: LoadedModel
+    batch_size: int | None = None
+    _prefix: PrefixCache = field(default_factory=PrefixCache)
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.loaded_model.name
+
+    def prompt(self, prompt: Any, context: Sequence[Any] | None = None, layout: str | None = None) -> Prompt:
+        """Build a prompt through the tokenizer's chat template, if it has one."""
+        return prompt_of(self.loaded_model, prompt, context, layout)
+
+    def response(self, prompt: Prompt, text: str) -> tuple[Token, ...]:
+        """The tokens of a response that follows this prompt."""
+        return text_reply(self.loaded_model, prompt, text)
+
+    def variant(self, prompt: Prompt, removed: Sequence[CharRange] = ()) -> PromptVariant:
+        """The prompt without these ranges of its text; the prompt's own tokens if nothing is removed."""
+        if not removed:
+            return PromptVariant(prompt.rendered, tuple(prompt.ids))
+        text = text_without(self.loaded_model, prompt, removed)
+        return PromptVariant(text, tuple(rendered_ids(self.loaded_model, prompt, text)))
+
+    def log_probabilities(
+        self, requests: Sequence[ScoringRequest], *, whole: PromptVariant | None = None, progress: bool = False
+    ) -> list[np.ndarray]:
+        """The log-probability of each token, by one forward pass of each different prompt and response."""
+        by_response: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        keys = [(request.prompt.ids, tuple(token.id for token in request.tokens)) for request in requests]
+        for prompt, response in dict.fromkeys(keys):
+            by_response.setdefault(response, []).append(prompt)
+        values: dict[tuple[tuple[int, ...], tuple[int, ...]], np.ndarray] = {}
+        for response, prompts in by_response.items():
+            like = prompts[0] if whole is None else whole.ids
+            figures = response_log_probabilities(
+                ResponseModel(self.loaded_model.model, response, self._beginning),
+                prompts,
+                like=like,
+                prefix=self._prefix,
+                batch_size=self.batch_size,
+                progress=progress,
+            )
+            values |= {(prompt, response): figures[prompt] for prompt in prompts}
+        return [values[key] for key in keys]
+
+    def write(self, prompt: PromptVariant, tokens: int) -> str:
+        """The likeliest continuation, up to the end-of-text token or this many tokens."""
+        writer = ResponseModel(self.loaded_model.model, (), self._beginning)
+        with torch.inference_mode():
+            ids = greedy_tokens(writer, prompt.ids, tokens, end_ids(self.loaded_model), self._prefix)
+        text: str = self.loaded_model.tokenizer.decode(ids, skip_special_tokens=True)
+        return text
+
+    @cached_property
+    def _beginning(self) -> tuple[int, ...] | None:
+        task = self.loaded_model.task
+        return tuple(decoder_beginning(self.loaded_model)) if task.writes and task.has_decoder else None
