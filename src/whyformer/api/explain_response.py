@@ -9,19 +9,13 @@ from typing import Any
 
 from torch import nn
 
-from whyformer.api.attribute import (
-    PICTURED_DEFAULT,
-    RESPONSE_DEFAULT,
-    MethodChoice,
-    choose_method,
-    first_that_applies,
-)
-from whyformer.api.exchange_scores import ScoringEngine
+from whyformer.api.attribute import RESPONSE_DEFAULT, choose_method
 from whyformer.api.focus import Focus, focused_rows
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.replies import Reply, reply_of
-from whyformer.api.response_case import ResponseCase, SinkChoice, response_of
+from whyformer.api.response_case import ResponseCase, SinkChoice, explain_cases
 from whyformer.api.source_methods import SourceQuestion, check_backward
+from whyformer.api.support_origin import SupportOrigin
 from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.prompt_encoding import encode_prompt
@@ -54,6 +48,7 @@ def explain_response(
     batch_size: int | None = None,
     progress: bool = False,
     backward: Backward | None = None,
+    support: bool = False,
     **options: Any,
 ) -> Response:
     """Explain a response: which parts of the prompt each part of the response comes from.
@@ -97,6 +92,7 @@ def explain_response(
             out.
         progress: Whether to show a progress bar.
         backward: "gradient", or "libra" for LibraGrad's rules, for any method that reads gradients.
+        support: Whether to judge for each span if the sources made the model write it: `Response.verdicts`.
         **options: The options of the method.
 
     Returns:
@@ -132,6 +128,7 @@ def explain_response(
         batch_size=batch_size,
         progress=progress,
         backward=backward,
+        support=support,
         **options,
     )
     return result
@@ -157,6 +154,7 @@ def explain_responses(
     batch_size: int | None = None,
     progress: bool = False,
     backward: Backward | None = None,
+    support: bool = False,
     **options: Any,
 ) -> list[Response]:
     """Explain responses to many prompts, in batches.
@@ -180,6 +178,7 @@ def explain_responses(
         batch_size: As in `explain_response`.
         progress: As in `explain_response`.
         backward: As in `explain_response`.
+        support: As in `explain_response`.
         **options: The options of the method.
 
     Returns:
@@ -214,23 +213,16 @@ def explain_responses(
         spans = spans_of(reply.text, reply.tokens, "response" if units is None and other is not None else units)
         cases.append(_case(loaded_model, reply, other, spans, chosen, own_focus))
 
-    default = PICTURED_DEFAULT if loaded_model.task.sees_pictures_in_text else RESPONSE_DEFAULT
     removal = None if method is None else method_named(method)
     if removal is not None and removal.reads.subsets:
         ask = SourceQuestion(loaded_model, removal, options, aggregate, batch_size, progress)
-        return [ask(case) for case in cases]
-
-    def run(choice: MethodChoice) -> list[Response]:
-        engine = ScoringEngine(loaded_model, choice, batch_size=batch_size, progress=progress)
-        rows_of = [exchange_rows for case in cases for exchange_rows in case.exchanges]
-        results = iter(engine.explain(rows_of))
-        scores_of = [[next(results) for _ in case.exchanges] for case in cases]
-        return [
-            response_of(case, scores, loaded_model, choice, aggregate=aggregate, sinks=sinks)
-            for case, scores in zip(cases, scores_of, strict=True)
-        ]
-
-    return first_that_applies(method, backward, options, run, default)
+        results = [ask(case) for case in cases]
+    else:
+        way: dict[str, Any] = {"aggregate": aggregate, "sinks": sinks, "batch_size": batch_size, "progress": progress}
+        results = explain_cases(loaded_model, cases, method, backward, options, **way)
+    origins = [SupportOrigin.of(loaded_model, case, batch_size) for case in cases]
+    results = [replace(one, support_of=origin) for one, origin in zip(results, origins, strict=True)]
+    return [replace(one, verdicts=one.support()) for one in results] if support else results
 
 
 def _case(

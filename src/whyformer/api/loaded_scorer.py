@@ -14,7 +14,7 @@ from whyformer.api.generation import end_ids
 from whyformer.api.replies import text_reply
 from whyformer.inputs.chunks import decoder_beginning
 from whyformer.inputs.prompt import Prompt, prompt_of
-from whyformer.inputs.prompt_tokens import Token
+from whyformer.inputs.prompt_tokens import Token, id_tokens
 from whyformer.inputs.sentences import CharRange
 from whyformer.models.loading import LoadedModel
 from whyformer.removal.prompt_text import rendered_ids, text_without
@@ -82,7 +82,8 @@ class LoadedScorer:
         writer = ResponseModel(self.loaded_model.model, (), self._beginning)
         with torch.inference_mode():
             ids = greedy_tokens(writer, prompt.ids, tokens, end_ids(self.loaded_model), self._prefix)
-        text: str = self.loaded_model.tokenizer.decode(ids, skip_special_tokens=True)
+        before = prompt.ids[-1:] if self._beginning is None else ()
+        text, _ = id_tokens(ids, self.loaded_model.tokenizer, before) if ids else ("", ())
         return text
 
     @cached_property

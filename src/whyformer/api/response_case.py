@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from whyformer.api.assemble import coarseness
-from whyformer.api.attribute import MethodChoice
-from whyformer.api.exchange_scores import ExchangeRowScores, ExchangeScores
+from whyformer.api.attribute import PICTURED_DEFAULT, RESPONSE_DEFAULT, MethodChoice, first_that_applies
+from whyformer.api.exchange_scores import ExchangeRowScores, ExchangeScores, ScoringEngine
 from whyformer.api.replies import Reply
 from whyformer.axes import SpanScores
+from whyformer.backward.rules import Backward
 from whyformer.inputs.prompt_tokens import Token, unknown_token_note
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span
@@ -106,6 +107,33 @@ def response_of(
         ),
         seed=reply.seed,
     )
+
+
+def explain_cases(
+    loaded_model: LoadedModel,
+    cases: Sequence[ResponseCase],
+    method: str | None,
+    backward: Backward | None,
+    options: Mapping[str, Any],
+    *,
+    aggregate: SourceAggregate = "positive",
+    sinks: SinkChoice = "leave_out",
+    batch_size: int | None = None,
+    progress: bool = False,
+) -> list[Response]:
+    """Explain cases by a method that reads the model, in batches."""
+    default = PICTURED_DEFAULT if loaded_model.task.sees_pictures_in_text else RESPONSE_DEFAULT
+
+    def run(choice: MethodChoice) -> list[Response]:
+        engine = ScoringEngine(loaded_model, choice, batch_size=batch_size, progress=progress)
+        results = iter(engine.explain([rows for case in cases for rows in case.exchanges]))
+        scores_of = [[next(results) for _ in case.exchanges] for case in cases]
+        return [
+            response_of(case, scores, loaded_model, choice, aggregate=aggregate, sinks=sinks)
+            for case, scores in zip(cases, scores_of, strict=True)
+        ]
+
+    return first_that_applies(method, backward, options, run, default)
 
 
 def response_tokens(reply: Reply, statistics: Sequence[TokenStatistics]) -> tuple[ResponseToken, ...]:

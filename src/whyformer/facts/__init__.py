@@ -16,6 +16,7 @@ from whyformer.facts.documents import Example, Question, Sentence, question, wit
 from whyformer.facts.interpreter import UNKNOWN, Fact
 from whyformer.facts.names import COLOURS, CONTAINERS, JOBS, PEOPLE, POOLS, SPLITS, THINGS, TOWNS
 from whyformer.facts.prose_register import Passage, ProseQuestion, ProseSentence, prose, word_overlap
+from whyformer.facts.statements import Statement, SupportCase, support_case
 
 __all__ = [
     "COLOURS",
@@ -35,10 +36,13 @@ __all__ = [
     "ProseSentence",
     "Question",
     "Sentence",
+    "Statement",
+    "SupportCase",
     "example",
     "examples",
     "prose",
     "question",
+    "support_case",
     "without",
     "word_overlap",
 ]

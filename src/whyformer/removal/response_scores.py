@@ -109,8 +109,11 @@ def _fill(writer: ResponseModel, ids: Ids, kept: PrefixCache) -> DynamicCache | 
     """Compute keys and values and keep them; None if the model's cache cannot be cut anywhere."""
     if not writer.takes("past_key_values"):
         return None
-    place = torch.tensor([list(ids)], device=device_of(writer.model))
-    cache = writer.model(input_ids=place, use_cache=True, **writer.logits_at([len(ids) - 1])).past_key_values
+    known = min(kept.shared(ids), len(ids) - 1)
+    place = torch.tensor([list(ids[known:])], device=device_of(writer.model))
+    past = {} if kept.cache is None or known == 0 else {"past_key_values": _cut(kept.cache, known, 1)}
+    output = writer.model(input_ids=place, use_cache=True, **past, **writer.logits_at([len(ids) - known - 1]))
+    cache = output.past_key_values
     if type(cache) is not DynamicCache or not all(type(layer) is DynamicLayer for layer in cache.layers):
         return None
     kept.ids, kept.cache = tuple(ids), cache

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,11 @@ from whyformer.render.response_figure import response_figure
 from whyformer.render.response_text import response_text
 from whyformer.render.show import Where, show
 from whyformer.render.text_spans import one_line, visible
+from whyformer.results import response_parts
 from whyformer.results.part import check_top_count
-from whyformer.results.response_parts import PART_KINDS, PartScores, ResponseToken, Sinks, TopSource, part_sources
+from whyformer.results.response_parts import PART_KINDS, PartScores, ResponseToken, Sinks, TopSource
 from whyformer.results.source_pooling import SourceAggregate, all_source_scores, groups_of, pooled, shares
+from whyformer.results.support import Support
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +54,8 @@ class Response:
         options: The method's options.
         notes: Caveats for the reader, in sentences.
         seed: The sampling seed of the response; None if it was given, or decoded greedily.
+        verdicts: The verdict on each row, if it was explained with support=True.
+        support_of: Assesses the support of a response that was just explained; None for one loaded from a file.
 
     Raises:
         WhyformerError: If scores are not float32 [row, source], or not finite.
@@ -80,17 +84,19 @@ class Response:
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     seed: int | None = None
+    verdicts: Support | None = None
+    support_of: Callable[..., Support] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         rows = len(self.rows)
-        self._check("scores", self.scores, (rows, len(self.sources)))
+        response_parts.check_score_array("scores", self.scores, (rows, len(self.sources)))
         if self.token_scores is not None:
-            self._check("token_scores", self.token_scores, (rows, len(self.prompt.tokens)))
+            response_parts.check_score_array("token_scores", self.token_scores, (rows, len(self.prompt.tokens)))
         for name, values in {"earlier": self.earlier, "focus": self.focus}.items():
             if values is not None:
-                self._check(name, values, (rows, len(self.tokens)))
+                response_parts.check_score_array(name, values, (rows, len(self.tokens)))
         for name, part in self.parts.items():
-            self._check(name, part.scores, (rows, part.layout.size))
+            response_parts.check_score_array(name, part.scores, (rows, part.layout.size))
 
     @property
     def headline(self) -> str:
@@ -112,6 +118,30 @@ class Response:
     def share(self) -> SourceScores:
         """The share of each source in its row's absolute scores: an array [row, source]."""
         return shares(self.scores)
+
+    def support(self, **options: Any) -> Support:
+        """Judge for each row whether the sources made the model write it, with the figures behind each verdict.
+
+        Args:
+            **options: `budget`, the maximum number of forward passes; `alone=True` to try each source alone, too;
+                `judge` to ask the model itself or not, by default if its calibration uses the answer; `citations`, a
+                regular expression with a group around a name or number, or a mapping from markers to names.
+
+        Returns:
+            A Support: a verdict per row, with figures in nats.
+
+        Raises:
+            WhyformerError: If the response was loaded from a file, its model is no longer in memory, its prompt has
+                pictures or sounds, or an option is invalid.
+
+        Example:
+            >>> prompt = "Vera is in Manila. Paul gave the mirror to Vera. Where is the mirror?"
+            >>> len(whyformer.explain_response(prompt, " The mirror is in Lima.").support().units)
+            1
+        """
+        if self.support_of is None:
+            raise WhyformerError("This response was loaded from a file: explain it again for its support.")
+        return self.support_of(**options)
 
     def matrix(self) -> SourceScores:
         """The scores, a row for each span of the response and a column for each source.
@@ -155,7 +185,9 @@ class Response:
         else:
             leave_out = self.leaves_out_sinks
             scores = all_source_scores(self.parts, self.token_scores, chosen, aggregate, leave_out_first=leave_out)
-        return replace(self, sources=(*part_sources(self.parts), *chosen), scores=scores, aggregate=aggregate)
+        return replace(
+            self, sources=(*response_parts.part_sources(self.parts), *chosen), scores=scores, aggregate=aggregate
+        )
 
     def top(self, k: int = 5, row: int | None = None) -> list[TopSource]:
         """The strongest sources, by absolute score.
@@ -176,7 +208,7 @@ class Response:
             ['The', 'film']
         """
         check_top_count(k)
-        self._check_row(row)
+        response_parts.check_row(row, len(self.rows))
         scores = self.scores.sum(axis=0) if row is None else self.scores[row]
         portions = shares(scores[None])[0]
         order = np.argsort(-portions, kind="stable")[:k]
@@ -202,7 +234,7 @@ class Response:
             >>> whyformer.explain_response("The film was", " dull", method="rollout").image().mode
             'RGB'
         """
-        self._check_row(row)
+        response_parts.check_row(row, len(self.rows))
         return response_figure(self, row)
 
     def show(self, *, where: Where | None = None) -> None:
@@ -302,9 +334,7 @@ class Response:
         return storage.read(Path(path), cls)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Response):
-            return NotImplemented
-        return all(_same(getattr(self, one.name), getattr(other, one.name)) for one in fields(self))
+        return response_parts.same_fields(self, other) if isinstance(other, Response) else NotImplemented
 
     def __str__(self) -> str:
         return response_text(self)
@@ -315,18 +345,3 @@ class Response:
 
     def _repr_html_(self) -> str:
         return page.response_fragment(self)
-
-    def _check(self, name: str, values: np.ndarray, shape: tuple[int, int]) -> None:
-        if getattr(values, "dtype", None) != np.float32 or values.shape != shape or not np.isfinite(values).all():
-            kind = f"{getattr(values, 'dtype', type(values).__name__)} of shape {np.shape(values)}"
-            raise WhyformerError(f"{name} of a response are finite float32 of shape {shape}, not {kind}.")
-
-    def _check_row(self, row: int | None) -> None:
-        if row is not None and (type(row) is not int or not -len(self.rows) <= row < len(self.rows)):
-            raise WhyformerError(f"row={row!r}: the response has {len(self.rows)} rows, 0 to {len(self.rows) - 1}.")
-
-
-def _same(first: Any, second: Any) -> bool:
-    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
-        return first.dtype == second.dtype and np.array_equal(first, second)
-    return bool(first == second)

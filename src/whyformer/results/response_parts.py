@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -101,3 +102,27 @@ class TopSource:
     source: Source
     score: float
     share: float
+
+
+def check_score_array(name: str, values: np.ndarray, shape: tuple[int, int]) -> None:
+    """Validate an array of a response: finite float32 of this shape."""
+    if getattr(values, "dtype", None) != np.float32 or values.shape != shape or not np.isfinite(values).all():
+        kind = f"{getattr(values, 'dtype', type(values).__name__)} of shape {np.shape(values)}"
+        raise WhyformerError(f"{name} of a response are finite float32 of shape {shape}, not {kind}.")
+
+
+def same_fields(first: Any, second: Any) -> bool:
+    """Whether all fields that are compared are equal, arrays also in their dtype."""
+    return all(_same(getattr(first, one.name), getattr(second, one.name)) for one in fields(first) if one.compare)
+
+
+def check_row(row: int | None, rows: int) -> None:
+    """Validate the index of a row; None stands for all of them."""
+    if row is not None and (type(row) is not int or not -rows <= row < rows):
+        raise WhyformerError(f"row={row!r}: the response has {rows} rows, 0 to {rows - 1}.")
+
+
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return first.dtype == second.dtype and np.array_equal(first, second)
+    return bool(first == second)

@@ -30,11 +30,13 @@ from whyformer.results.schema import (
     read_text,
     refuse_others,
 )
+from whyformer.results.support_schema import read_support, support_dict
 
 RESPONSE_FIELDS = (
     *FILE_FIELDS,
     *("prompt", "text", "tokens", "rows", "sources", "scores", "token_scores", "earlier", "focus", "parts", "sinks"),
     *("aggregate", "leaves_out_sinks", "method", "model", "options", "notes", "seed"),
+    "verdicts",
 )
 TOKEN_FIELDS = ("ids", "texts", "offsets", "special")
 ARRAYS = ("scores", "token_scores", "earlier", "focus")  # all but the first may be None
@@ -72,6 +74,7 @@ def response_dict(response: Response) -> dict[str, Any]:
         "options": {name: as_json(value) for name, value in response.options.items()},
         "notes": list(response.notes),
         "seed": response.seed,
+        "verdicts": None if response.verdicts is None else support_dict(response.verdicts),
     }
 
 
@@ -89,7 +92,7 @@ def read_response(document: Any) -> Response:
     prompt = read_field(document, "prompt", read_mapping)
     refuse_others(document, RESPONSE_FIELDS)
     refuse_others(prompt, ("text", "rendered", "messages", "documents", "tokens"))
-    seed = document.get("seed")
+    seed, verdicts = document.get("seed"), document.get("verdicts")  # the latter is absent from older files
     return Response(
         prompt=Prompt(
             text=read_field(prompt, "text", read_text),
@@ -118,6 +121,7 @@ def read_response(document: Any) -> Response:
         options=read_field(document, "options", read_mapping),
         notes=tuple(read_field(document, "notes", read_list_of(read_text))),
         seed=None if seed is None else read_integer(seed),
+        verdicts=None if verdicts is None else read_support(verdicts, _source),
     )
 
 

@@ -1,0 +1,165 @@
+"""The questions that support puts to a model: with all sources, without, in its own words, and as a judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from whyformer.errors import UnsupportedModel
+from whyformer.inputs.prompt import Prompt
+from whyformer.inputs.prompt_tokens import Token
+from whyformer.inputs.sentences import CharRange, sentence_ranges
+from whyformer.inputs.spans import Span
+from whyformer.removal.response_scorer import PromptVariant, ResponseScorer, ScoringRequest
+
+JUDGE = "Is that answer stated in the text or does it follow from the text? Answer yes or no."
+YES, NO = "Yes", "No"
+MOST_OWN_TOKENS = 32  # of the model's own answer
+
+
+@dataclass(eq=False)
+class CountedScorer:
+    """A scorer that asks nothing twice, counts its forward passes, and stops at a budget.
+
+    Attributes:
+        scorer: The scorer.
+        budget: The most forward passes; None for no limit.
+        forwards: The number so far.
+    """
+
+    scorer: ResponseScorer
+    budget: int | None = None
+    forwards: int = 0
+    _known: dict[ScoringRequest, np.ndarray] = field(default_factory=dict)
+
+    def affords(self, requests: Sequence[ScoringRequest]) -> bool:
+        """Whether the budget suffices for these requests."""
+        new = sum(request not in self._known for request in dict.fromkeys(requests))
+        return self.has_spare(new)
+
+    def has_spare(self, forwards: int) -> bool:
+        """Whether this many forward passes are left in the budget."""
+        return self.budget is None or self.forwards + forwards <= self.budget
+
+    def log_probabilities(
+        self, requests: Sequence[ScoringRequest], whole: PromptVariant | None = None
+    ) -> list[np.ndarray]:
+        """The log-probabilities of each request's tokens."""
+        new = [request for request in dict.fromkeys(requests) if request not in self._known]
+        self.forwards += len(new)
+        self._known |= dict(zip(new, self.scorer.log_probabilities(new, whole=whole), strict=True)) if new else {}
+        return [self._known[request] for request in requests]
+
+    def write(self, prompt: PromptVariant) -> str | None:
+        """The first sentence that the model would write; None if it can only score."""
+        try:
+            text = self.scorer.write(prompt, MOST_OWN_TOKENS)
+        except UnsupportedModel:
+            return None
+        self.forwards += 1
+        ranges = sentence_ranges(text)
+        return text[: ranges[0][1]] if ranges else ""
+
+
+@dataclass(frozen=True, eq=False)
+class SupportQuestions:
+    """A prompt with its response, and what is asked about its units.
+
+    Attributes:
+        scorer: The model.
+        prompt: The prompt.
+        text: The response.
+        tokens: Its tokens.
+        spans: The units.
+        places: The ranges of all sources in the prompt, without the question.
+    """
+
+    scorer: CountedScorer
+    prompt: Prompt
+    text: str
+    tokens: tuple[Token, ...]
+    spans: tuple[Span, ...]
+    places: tuple[CharRange, ...]
+
+    @property
+    def whole(self) -> PromptVariant:
+        """The prompt with all sources."""
+        return self.scorer.scorer.variant(self.prompt)
+
+    def response_request(self, removed: Iterable[CharRange] = ()) -> ScoringRequest:
+        """The whole response without these ranges of the prompt."""
+        return ScoringRequest(self.scorer.scorer.variant(self.prompt, list(removed)), self.tokens, self.text)
+
+    def affords(self, removals: Iterable[Iterable[CharRange]]) -> bool:
+        """Whether the budget suffices for the response without each of these."""
+        return self.scorer.affords([self.response_request(one) for one in removals])
+
+    def token_values(self, removals: Sequence[Iterable[CharRange]]) -> list[np.ndarray]:
+        """The log-probability of each token of the response, without each of these sets of ranges."""
+        return self.scorer.log_probabilities([self.response_request(one) for one in removals], self.whole)
+
+    def unit_values(self, removals: Sequence[Iterable[CharRange]]) -> np.ndarray:
+        """The log-probability of each unit: an array [removal, unit]."""
+        values = self.token_values(removals)
+        return np.array([[float(one[list(span.tokens)].sum()) for span in self.spans] for one in values])
+
+    def own_answer(self, unit: int) -> tuple[str, float] | None:
+        """What the model would have written instead of a unit, and its log-probability; None if it cannot write."""
+        before = self._until(self.spans[unit])
+        text = self.scorer.write(before)
+        if text is None:
+            return None
+        if not text.strip():
+            return "", 0.0
+        if text.strip() == self.spans[unit].text.strip():
+            (values,) = self.unit_values([()])
+            return text.strip(), float(values[unit])
+        tokens = self.scorer.scorer.response(self.prompt, text)
+        (values,) = self.scorer.log_probabilities([ScoringRequest(before, tokens, text)], before)
+        return text.strip(), float(values.sum())
+
+    def without_earlier(self, unit: int) -> float | None:
+        """The log-probability of a unit without the response before it; None for the first."""
+        if not self.text[: self.spans[unit].start].strip():
+            return None
+        text = self._opening + self.spans[unit].text.strip()
+        tokens = self.scorer.scorer.response(self.prompt, text)
+        (values,) = self.scorer.log_probabilities([ScoringRequest(self.whole, tokens, text)], self.whole)
+        return float(values.sum())
+
+    def judgements(self, unit: int, removals: Sequence[Iterable[CharRange]]) -> list[float]:
+        """The log-odds of yes against no, without each of these sets of ranges."""
+        prompt = self._judge_prompt(unit)
+        whole = self.scorer.scorer.variant(prompt)
+        variants = [self.scorer.scorer.variant(prompt, list(removed)) for removed in removals]
+        words = [f"{self._opening}{word}" for word in (YES, NO)]
+        tokens = [self.scorer.scorer.response(prompt, word) for word in words]
+        requests = [
+            ScoringRequest(variant, tokens[number], words[number]) for variant in variants for number in range(2)
+        ]
+        values = [float(one.sum()) for one in self.scorer.log_probabilities(requests, whole)]
+        return [yes - no for yes, no in zip(values[::2], values[1::2], strict=True)]
+
+    @property
+    def _opening(self) -> str:
+        """The white space that the response begins with."""
+        return self.text[: len(self.text) - len(self.text.lstrip())]
+
+    def _until(self, span: Span) -> PromptVariant:
+        """The prompt with the response before a unit, up to the white space before it."""
+        count = min(span.tokens)
+        end = self.tokens[count].start
+        whole = self.whole
+        ids = (*whole.ids, *(token.id for token in self.tokens[:count])) if whole.ids else ()
+        return PromptVariant(whole.text + self.text[:end], ids)
+
+    def _judge_prompt(self, unit: int) -> Prompt:
+        """The prompt followed by the unit as an answer and the question to the judge; sources keep their places."""
+        answer = self.spans[unit].text.strip()
+        if not self.prompt.messages:
+            return self.scorer.scorer.prompt(f"{self.prompt.text}{self._opening}{answer}\n\n{JUDGE}")
+        texts = [{"role": one.role, "content": self.prompt.text[one.start : one.end]} for one in self.prompt.messages]
+        added = [{"role": "assistant", "content": answer}, {"role": "user", "content": JUDGE}]
+        return self.scorer.scorer.prompt([*texts, *added])

@@ -1,0 +1,69 @@
+"""Answers with known support: what they say of the documents is so."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from whyformer import WhyformerError
+from whyformer.facts import support_case
+from whyformer.facts.known_facts import known_facts
+from whyformer.facts.statements import PLAIN_STATEMENTS, StatementKind, denial
+from whyformer.inputs.verdicts import VERDICTS
+
+KINDS = get_args(StatementKind)
+
+
+@pytest.mark.parametrize("register", ["prose", "plain"])
+def test_the_same_seed_gives_the_same_case(register):
+    for kind in PLAIN_STATEMENTS:
+        assert support_case(5, kind, register=register) == support_case(5, kind, register=register)
+        assert support_case(5, kind, register=register) != support_case(6, kind, register=register)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_values_are_in_the_documents_or_not_as_the_kind_says(seed):
+    text = {kind: " ".join(one for _, one in support_case(seed, kind).documents) for kind in KINDS}
+    for kind in ("true", "twice"):
+        case = support_case(seed, kind)
+        assert case.value in text[kind]
+        assert all(
+            any(case.value in case.documents[place][1] for place in cause) for cause in case.statements[0].causes
+        )
+    made_up = support_case(seed, "made_up").statements[0].text
+    last = made_up.removesuffix(".").split()
+    assert not any(f" {made_up.removesuffix('.')} " in f" {text['made_up']} " for _ in last)
+    swapped = support_case(seed, "swapped")
+    assert swapped.value not in swapped.answer.split()
+    assert support_case(seed, "unanswerable").value == ""
+
+
+def test_twice_has_two_causes_and_several_has_two_statements():
+    assert all(len(support_case(seed, "twice", sentences=20).statements[0].causes) >= 1 for seed in range(5))
+    case = support_case(2, "several")
+    assert [one.kind for one in case.statements] == ["made_up", "true"]
+    assert case.answer == " ".join(one.text for one in case.statements)
+    (cause,) = case.statements[1].causes
+    assert max(cause) < len(case.documents)
+
+
+def test_verdicts_are_known_and_facts_known_by_heart_are_not_in_the_documents():
+    for kind in KINDS:
+        assert {one for statement in support_case(1, kind).statements for one in statement.verdicts} <= set(VERDICTS)
+    case = support_case(3, "by_heart")
+    assert case.value in case.answer
+    assert not any(case.value in text for _, text in case.documents)
+    assert all(value.lower() in answer.lower() for _, answer, value in known_facts())
+
+
+def test_denials_deny():
+    assert denial("It works for 3 hours.") == "It does not work for 3 hours."
+    assert support_case(4, "denied").statements[0].verdicts == ("contradicted",)
+    with pytest.raises(WhyformerError, match="has none of the verbs"):
+        denial("Nothing here.")
+
+
+def test_the_plain_register_refuses_kinds_that_it_lacks():
+    with pytest.raises(WhyformerError, match="No plain statements of kind 'denied'"):
+        support_case(0, "denied", register="plain")
