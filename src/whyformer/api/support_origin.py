@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from whyformer.api.assessment import assess, checked_options
 from whyformer.api.calibrations import calibration_of
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.response_case import ResponseCase, explain_cases
-from whyformer.api.support import assess, checked_options
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.inputs.sources import Source
 from whyformer.inputs.teacher_forcing import ResponseRow

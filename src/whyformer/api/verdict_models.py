@@ -210,6 +210,8 @@ def reason_for(verdict: Verdict, unit: UnitSupport) -> str:
         case "from memory":
             return f"The model would have written it anyway: it is {gain}, at {unit.per_token:.2f} nats per token."
         case "not supported":
+            if unit.necessity >= TAU_NECESSITY and rather:
+                return f"The sources make its form likelier, but not what it says: it is {gain}.{rather}"
             return f"No source speaks for it: it is {gain}.{rather}"
         case "contradicted":
             return f"The sources speak against it: it is {gain}.{rather}"

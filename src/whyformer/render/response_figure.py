@@ -14,6 +14,7 @@ from whyformer.render.figure import FONT_ADVICE, MARGIN
 from whyformer.render.fonts import missing_characters
 from whyformer.render.response_view import response_view
 from whyformer.render.source_view import RANKED
+from whyformer.render.verdict_view import UNSUPPORTED
 
 if TYPE_CHECKING:
     from whyformer.render.source_view import BlockView, Entry, SourcesView
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
 
 LEFT, RIGHT, FIGURE_GUTTER = 540, 640, 56
 FIGURE_BAR, SHARE, SIGNED_SHARE, BAR_HEIGHT = 90, 52, 124, 12
+MEASURED_SHARE = 170
+VERDICT_TINTS: dict[str, RGB] = {
+    "from sources": (196, 232, 208),
+    "from memory": (203, 221, 245),
+    "not supported": (250, 214, 190),
+    "contradicted": (247, 196, 200),
+    "repeats the response": (224, 212, 242),
+    "cannot tell": (222, 226, 234),
+}
 CHOSEN: RGB = (222, 226, 234)
 NUMBERED_ROWS = 12  # maximum number of rows with numbers, which would hide single words
 
@@ -30,10 +40,21 @@ def response_figure(response: Response, row: int | None = None) -> Image.Image:
     view = response_view(response)
     chosen = len(view.rows) - 1 if row is None else row % len(response.rows)
     heading = canvas.label(f"by {view.method} on {view.model}", LEFT + FIGURE_GUTTER + RIGHT, 18)
+    verdicts = [_verdicts(view)] if view.verdicts else []
     columns = canvas.side_by_side([_left(view, chosen), _prompt(view, chosen)], gap=FIGURE_GUTTER)
     notes = [*view.notes, *[FONT_ADVICE] * bool(missing_characters(_all_text(view)))]
     footer = [canvas.label(note, LEFT + FIGURE_GUTTER + RIGHT, 16) for note in notes]
-    return canvas.on_sheet(canvas.stack([heading, columns, *footer], gap=22), margin=MARGIN)
+    return canvas.on_sheet(canvas.stack([heading, *verdicts, columns, *footer], gap=22), margin=MARGIN)
+
+
+def _verdicts(view: SourcesView) -> Image.Image:
+    """A line of the verdict and its reason for each row."""
+    width = LEFT + FIGURE_GUTTER + RIGHT
+    lines = [canvas.label(view.summary if view.has_support else UNSUPPORTED, width, 20, bold=True)]
+    for number, one in enumerate(view.verdicts, start=1):
+        chips = [(f"{number}  ", None), (one.verdict, VERDICT_TINTS[one.verdict]), (f"  {one.text}", None)]
+        lines += [canvas.paragraph(canvas.chips(chips), width, 18), canvas.label(one.reason, width, 16)]
+    return canvas.on_sheet(canvas.stack(lines, gap=8), width=width)
 
 
 def _left(view: SourcesView, chosen: int) -> Image.Image:
@@ -88,8 +109,9 @@ def _ranked(view: SourcesView, entry: Entry) -> Image.Image:
     ground.paste(_colour(view, entry.level), (0, 0, max(2, round(FIGURE_BAR * abs(entry.level) / 100)), BAR_HEIGHT))
     bar = Image.new("RGB", (FIGURE_BAR, 26), canvas.WHITE)
     bar.paste(ground, (0, 7))
-    share = f"{entry.share or '<1'}%{' against' if entry.level < 0 else ''}"
-    column = SIGNED_SHARE if view.is_diverging else SHARE
+    effect = f"{entry.figure} · " if entry.figure else ""
+    share = f"{effect}{entry.share or '<1'}%{' against' if entry.level < 0 else ''}"
+    column = MEASURED_SHARE if view.full else SIGNED_SHARE if view.is_diverging else SHARE
     sides = [canvas.on_sheet(canvas.label(share, column, 17, colour=canvas.INK), width=column), bar]
     text_width = LEFT - FIGURE_BAR - column - 2 * 16
     return canvas.side_by_side([*sides, canvas.label(words, text_width, 17, colour=canvas.INK)], gap=16)

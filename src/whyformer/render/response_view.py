@@ -26,6 +26,13 @@ from whyformer.render.source_view import (
     with_total,
 )
 from whyformer.render.text_spans import option_lines, readable, visible
+from whyformer.render.verdict_view import (
+    FULL_NATS,
+    cost_line,
+    source_effects,
+    verdict_summary,
+    verdict_views,
+)
 
 if TYPE_CHECKING:
     from whyformer.results.response import Response
@@ -37,8 +44,10 @@ HEAVIEST = 3  # tokens of a row with a focus that are mentioned
 
 def response_view(response: Response) -> SourcesView:
     """Build the view of a response."""
-    scores = with_total(response.scores)
+    effects = source_effects(response)
+    scores = with_total(response.scores if effects is None else effects)
     rows = range(len(response.rows))
+    support = response.verdicts
     facts = [_facts(response, [number]) for number in rows] + [_facts(response, rows)] * (len(rows) > 1)
     return SourcesView(
         headline=response.headline,
@@ -46,12 +55,16 @@ def response_view(response: Response) -> SourcesView:
         model=readable(response.model),
         units=tuple(_units(response)),
         blocks=tuple(_prompt_blocks(response)),
-        rows=ranked_rows(scores),
+        rows=ranked_rows(scores, None if effects is None else FULL_NATS),
         facts=tuple(facts),
-        is_diverging=bool((response.scores < 0).any()),
+        is_diverging=bool((scores < 0).any()),
         options=(*option_lines(response), *_settings(response)),
         notes=tuple(readable(note) for note in response.notes),
         underline=SURPRISE if response.focus is None else WEIGHT,
+        verdicts=verdict_views(response),
+        summary="" if support is None else verdict_summary(support),
+        cost="" if support is None else cost_line(support),
+        full="" if effects is None else f"{FULL_NATS:g} nats",
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from whyformer.render.colour import STEPS
 from whyformer.render.scored_part import ScoredPartView
 from whyformer.render.text_spans import readable, visible
+from whyformer.render.verdict_view import UNSUPPORTED, VerdictView
 
 RANKED = 8  # sources in the list of a row
 SURPRISE, WEIGHT = "less likely the model found it", "more it weighs in the explained score"  # of underlined tokens
@@ -20,11 +21,15 @@ WRITTEN = "written before"  # the name of a source that is a part of the respons
 
 
 class Entry(NamedTuple):
-    """A source of a row: its colour level, negative if it is against the row, and its share in percent."""
+    """A source of a row: its colour level, negative if it is against the row, its share in percent, and its effect.
+
+    `figure` is the effect in nats where that is known; empty otherwise.
+    """
 
     source: int
     level: int
     share: int
+    figure: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,20 @@ class SourcesView:
     options: tuple[str, ...]
     notes: tuple[str, ...]
     underline: str = SURPRISE
+    verdicts: tuple[VerdictView, ...] = ()
+    summary: str = ""
+    cost: str = ""
+    full: str = ""  # the effect of a full colour; empty for colours relative to the strongest source
+
+    @property
+    def has_support(self) -> bool:
+        """Whether a source speaks for a row; True for a response without verdicts."""
+        return not self.verdicts or any(one.verdict == "from sources" for one in self.verdicts)
+
+    @property
+    def unsupported(self) -> str:
+        """The line of a page on which nothing is coloured."""
+        return UNSUPPORTED
 
     @property
     def rising(self) -> str:
@@ -169,20 +188,24 @@ def with_total(scores: np.ndarray) -> np.ndarray:
     return np.concatenate([scores, scores.sum(axis=0, keepdims=True)]) if len(scores) > 1 else scores
 
 
-def ranked_rows(scores: np.ndarray) -> tuple[tuple[Entry, ...], ...]:
-    """The visible sources of each row, strongest first; each row has its own colour range."""
-    return tuple(tuple(_entries(row)) for row in np.asarray(scores, np.float64))
+def ranked_rows(scores: np.ndarray, full: float | None = None) -> tuple[tuple[Entry, ...], ...]:
+    """The visible sources of each row, strongest first.
+
+    Each row has its own colour range, unless scores are effects in nats and `full` is the effect of a full colour.
+    """
+    return tuple(tuple(_entries(row, full)) for row in np.asarray(scores, np.float64))
 
 
-def _entries(row: np.ndarray) -> Iterator[Entry]:
+def _entries(row: np.ndarray, full: float | None) -> Iterator[Entry]:
     sizes = np.abs(row)
     if not sizes.any():
         return
-    levels = np.rint(row / sizes.max() * (STEPS - 1)).astype(int)
+    levels = np.rint((row / (full or sizes.max())).clip(-1, 1) * (STEPS - 1)).astype(int)
     percent = np.rint(100 * sizes / sizes.sum()).astype(int)
     for source in np.argsort(-sizes, kind="stable").tolist():
         if levels[source]:
-            yield Entry(source, int(levels[source]), int(percent[source]))
+            figure = f"{row[source]:+.1f} nats" if full else ""
+            yield Entry(source, int(levels[source]), int(percent[source]), figure)
 
 
 def cut_text(text: str, extents: Iterable[SourceExtent], start: int, end: int) -> Iterator[PieceView]:

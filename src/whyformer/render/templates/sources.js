@@ -18,9 +18,9 @@ for (const root of document.querySelectorAll(".whyformer [data-table]:not([data-
   const isSum = ({ kind, number }) => kind === "row" && number === whole && whole > 0;
   const entries = { row: new Map(), source: new Map([...elements.source.keys()].map((source) => [source, []])) };
   rows.forEach((row, number) => {
-    entries.row.set(number, row.map(([source, level, share]) => ({ number: source, level, share })));
+    entries.row.set(number, row.map(([source, level, share, effect]) => ({ number: source, level, share, effect })));
     if (isSum({ kind: "row", number })) return;
-    for (const [source, level, share] of row) entries.source.get(source).push({ number, level, share });
+    for (const [source, level, share, effect] of row) entries.source.get(source).push({ number, level, share, effect });
   });
   for (const column of entries.source.values()) column.sort((first, second) => second.share - first.share);
 
@@ -30,14 +30,14 @@ for (const root of document.querySelectorAll(".whyformer [data-table]:not([data-
   };
   const textOf = (kind, number) =>
     elements[kind].get(number).map((element) => element.dataset.label ?? element.textContent).join("").trim();
-  const fill = (item, kind, { number, level, share }) => {
+  const fill = (item, kind, { number, level, share, effect }) => {
     const [name, text, bar, figure] = ["b", "span > span", "em", "small"].map((part) => item.querySelector(part));
     item.dataset.entry = number;
     name.textContent = kind === "source" ? elements.source.get(number)[0].closest("[data-name]").dataset.name : "";
     text.textContent = textOf(kind, number);
     bar.style.width = `${Math.abs(level)}%`;
     shade(bar, level);
-    figure.textContent = `${share || "<1"}%${level < 0 ? " against" : ""}`;
+    figure.textContent = `${effect ? `${effect} · ` : ""}${share || "<1"}%${level < 0 ? " against" : ""}`;
   };
   let pinned = { kind: "row", number: 0 }, shown;
 

@@ -1,0 +1,142 @@
+"""View of the verdicts on a response for pages, pictures and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whyformer.inputs.verdicts import VERDICTS
+from whyformer.render.text_spans import one_line, readable, visible
+
+if TYPE_CHECKING:
+    from whyformer.results.response import Response
+    from whyformer.results.support import Support, UnitSupport
+
+FULL_NATS = 5.0  # the effect at which a colour is full: the unit is 150 times as likely
+NAT_METHODS = ("leave_one_out", "kernel_shap")  # methods whose scores are nats of the response
+UNSUPPORTED = "No source supports this response: nothing below is coloured."
+LONGEST_QUOTE = 160
+
+
+@dataclass(frozen=True)
+class VerdictView:
+    """The verdict on a row: its class for styles, its texts, and its figures by name."""
+
+    verdict: str
+    style: str
+    text: str
+    reason: str
+    error: str
+    figures: tuple[tuple[str, str], ...]
+    carrying: tuple[tuple[str, str, str], ...]  # name, text, effect
+    citations: tuple[tuple[str, str], ...]  # marker, status
+
+    @property
+    def line(self) -> str:
+        """The verdict and its reason, in one line."""
+        return f"{self.verdict}: {self.reason}"
+
+
+def verdict_views(response: Response) -> tuple[VerdictView, ...]:
+    """The verdicts on a response; none if it was explained without."""
+    support = response.verdicts
+    return () if support is None else tuple(_view(support, unit) for unit in support.units)
+
+
+def verdict_summary(support: Support) -> str:
+    """The number of units of each verdict: `2 from sources, 1 not supported`."""
+    return ", ".join(f"{support.counts[verdict]} {verdict}" for verdict in VERDICTS if support.counts[verdict])
+
+
+def cost_line(support: Support) -> str:
+    """How many forward passes it took, and what the verdicts were calibrated on."""
+    return (
+        f"{support.forwards} forward passes of at most {support.full_forwards}; verdicts: "
+        f"{readable(support.calibration)}."
+    )
+
+
+def source_effects(response: Response) -> np.ndarray | None:
+    """What each source of the response does for each row, in nats: an array [row, source]; None without a unit.
+
+    With verdicts it is how much is lost without the source, or without the set that carries the row for the sources in
+    it; 0 where the row is not from sources, and for sources that were not measured. Methods that remove each source
+    have the unit themselves.
+    """
+    support = response.verdicts
+    if support is None:
+        return response.scores if response.method in NAT_METHODS else None
+    numbers = {(one.start, one.end): number for number, one in enumerate(response.sources)}
+    places = [numbers.get((one.start, one.end)) for one in support.sources]
+    effects = np.zeros(response.scores.shape, dtype=np.float32)
+    for row, unit in enumerate(support.units):
+        lost = {one.source: one.necessity or 0.0 for one in unit.sources if unit.verdict == "from sources"}
+        carried = dict.fromkeys(unit.carrying, unit.carrying_necessity or 0.0) if lost else {}
+        for source in lost.keys() | carried.keys():
+            place = places[source]
+            if place is not None:
+                effects[row, place] = max(lost.get(source, 0.0), carried.get(source, -np.inf))
+    return effects
+
+
+def _view(support: Support, unit: UnitSupport) -> VerdictView:
+    effects = {one.source: one.necessity for one in unit.sources}
+    carrying = [
+        (_name(support, number), _quote(support.sources[number].text), _nats(effects.get(number)))
+        for number in unit.carrying
+    ]
+    return VerdictView(
+        verdict=unit.verdict,
+        style=unit.verdict.replace(" ", "-"),
+        text=readable(one_line(unit.text)),
+        reason=readable(one_line(unit.reason)),
+        error=unit.error_text,
+        figures=tuple(_figures(support, unit)),
+        carrying=tuple(carrying),
+        citations=tuple(_citations(support, unit)),
+    )
+
+
+def _figures(support: Support, unit: UnitSupport) -> Iterator[tuple[str, str]]:
+    """The figures of a unit by name, in nats."""
+    yield "log-probability with all sources", f"{unit.log_probability:.2f} nats, {unit.per_token:.2f} per token"
+    yield "without any source", f"{unit.without_sources:.2f} nats"
+    yield "what the sources add", _nats(unit.necessity)
+    if unit.carrying_necessity is not None:
+        yield f"lost without the {len(unit.carrying)} that carry it", f"{unit.carrying_necessity:.2f} nats"
+    if unit.without_earlier is not None:
+        yield "without the response before it", f"{unit.without_earlier:.2f} nats"
+    if unit.own_answer is not None:
+        odds = "" if unit.log_odds is None else f" ({-unit.log_odds:+.1f} nats)"
+        yield "the model itself would say", f"{readable(_quote(unit.own_answer)) or 'nothing'}{odds}"
+    if unit.judgement is not None:
+        without = "" if unit.judgement_without is None else f", {unit.judgement_without:+.1f} without the sources"
+        yield "the model's own judgement, yes against no", f"{unit.judgement:+.1f} nats{without}"
+    for verdict, probability in unit.probabilities.items():
+        if verdict == unit.verdict:
+            yield "calibrated probability of this verdict", f"{probability:.0%}"
+    yield "error rate of this verdict", unit.error_text
+    for number in unit.uncited:
+        yield "used and not cited", _name(support, number) or _quote(support.sources[number].text)
+
+
+def _citations(support: Support, unit: UnitSupport) -> Iterator[tuple[str, str]]:
+    for citation in unit.citations:
+        name = "" if citation.source is None else f" ({_name(support, citation.source)})"
+        yield f"{visible(citation.marker)}{name}", citation.status
+
+
+def _name(support: Support, number: int) -> str:
+    return readable(support.sources[number].name)
+
+
+def _nats(value: float | None) -> str:
+    return "" if value is None else f"{value:+.1f} nats"
+
+
+def _quote(text: str) -> str:
+    line = readable(one_line(text))
+    return line if len(line) <= LONGEST_QUOTE else f"{line[: LONGEST_QUOTE - 1].rstrip()}…"
