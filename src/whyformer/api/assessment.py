@@ -32,12 +32,12 @@ ScoreSources = Callable[[Sequence[Source]], "np.ndarray | None"]  # white-box sc
 
 @dataclass(frozen=True)
 class SupportOptions:
-    """What is measured for a response.
+    """The measurements to make for a response.
 
     Attributes:
         budget: The most forward passes; None for no limit beside what the verdicts need.
         alone: Whether each source is also tried alone.
-        judge: Whether the model is asked for its judgement; None if its calibration needs it.
+        judge: Whether to measure the model's own judgement; None if its calibration needs it.
         every: Whether every source is removed, instead of those that can matter.
         citations: How the response cites its sources: a pattern or a mapping; by default [1], [doc-3], (source: name).
     """

@@ -1,4 +1,4 @@
-"""What each source does for each unit of a response: documents first, then sentences of those that matter."""
+"""The effect of each source on each unit of a response: documents first, then sentences of those that matter."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SourceLevels:
 
     @property
     def citable_names(self) -> list[str]:
-        """What each of them is cited by, beside its number."""
+        """The names that they are cited by, beside their numbers."""
         return [one.name if one.kind == "document" else one.text for one in self.citable]
 
     def __bool__(self) -> bool:
@@ -61,7 +61,7 @@ def levels_of(prompt: Prompt, sources: Sequence[Source]) -> SourceLevels:
 
 @dataclass(eq=False)
 class SourceRemoval:
-    """What each source does: documents first, sentences of those that matter, then the smallest set that carries.
+    """The effect of each source: documents first, sentences of those that matter, then the smallest set that carries.
 
     Removals serve all units of the response at once.
     """
@@ -90,8 +90,8 @@ class SourceRemoval:
         return result
 
     def _matters(self, unit: UnitSupport) -> bool:
-        """Whether single sources can say more: no source carries what all of them do not change."""
-        return unit.verdict in ("from sources", "contradicted", "cannot tell") or abs(unit.necessity) >= self.tau
+        """Whether single sources can say more than the verdict on all of them."""
+        return unit.verdict in ("from sources", "contradicted")
 
     def _rounds(
         self, units: Sequence[UnitSupport], wanted: Sequence[int], falls: Mapping[int, np.ndarray], *, every: bool
@@ -189,7 +189,7 @@ class SourceRemoval:
 
     def _with_carrying(self, unit: UnitSupport, number: int) -> UnitSupport:
         """Remove sources, the strongest first, until half of what all of them give is lost."""
-        if unit.necessity < self.tau:
+        if unit.necessity < self.tau or unit.verdict != "from sources":
             return unit
         order = self._order(unit)
         for last in range(1, min(MOST_CARRYING, len(order)) + 1):

@@ -65,7 +65,7 @@ class CountedScorer:
 
 @dataclass(frozen=True, eq=False)
 class SupportQuestions:
-    """A prompt with its response, and what is asked about its units.
+    """A prompt with its response, and the questions about its units.
 
     Attributes:
         scorer: The model.
@@ -106,7 +106,7 @@ class SupportQuestions:
         return np.array([[float(one[list(span.tokens)].sum()) for span in self.spans] for one in values])
 
     def own_answer(self, unit: int) -> tuple[str, float] | None:
-        """What the model would have written instead of a unit, and its log-probability; None if it cannot write."""
+        """The answer that the model would have written instead, and its log-probability; None if it cannot write."""
         before = self._until(self.spans[unit])
         text = self.scorer.write(before)
         if text is None:

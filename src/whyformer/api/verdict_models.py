@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from whyformer.errors import WhyformerError
+from whyformer.facts.prose_register import word_overlap
 from whyformer.inputs.verdicts import Verdict
 from whyformer.results.support import NOT_CALIBRATED, UnitSupport, VerdictError
 
 # Thresholds in nats for models that are not calibrated.
 TAU_NECESSITY, TAU_TOKEN, TAU_ODDS, TAU_JUDGEMENT = 2.0, -1.0, -3.0, 1.0
-LEAST_PROBABILITY = 0.5  # below which no calibrated verdict is given
+CANDIDATES = (0.0, 0.3, 0.4, 0.5, 0.6)  # for the probability below which no calibrated verdict is given
+WRONG_COSTS = 2.0  # a wrong verdict, in units of one withheld
 # Each figure with the range that it is clipped to: beyond it, more makes no difference.
 FIGURES: dict[str, tuple[float, float]] = {
     "per_token": (-6.0, 0.0),
@@ -25,6 +27,7 @@ FIGURES: dict[str, tuple[float, float]] = {
     "largest_gain": (0.0, 8.0),
     "log_odds": (-15.0, 0.0),
     "own_per_token": (-3.0, 0.0),
+    "agreement": (0.0, 1.0),
     "repetition": (-8.0, 12.0),
     "judgement": (-6.0, 6.0),
     "judgement_gain": (-6.0, 6.0),
@@ -43,6 +46,7 @@ def figures_of(unit: UnitSupport) -> dict[str, float]:
         "largest_gain": unit.largest_gain,
         "log_odds": odds,
         "own_per_token": None if not own or odds is None else (unit.log_probability - odds) / max(1, len(own.split())),
+        "agreement": None if own is None else agreement(unit),
         "repetition": 0.0 if unit.without_earlier is None else unit.log_probability - unit.without_earlier,
         "judgement": unit.judgement,
         "judgement_gain": None
@@ -130,10 +134,34 @@ class Calibration:
         }
 
 
+def least_probability(calibration: Calibration, units: Sequence[Any]) -> float:
+    """The probability below which it is better to give no verdict, by the cost of wrong verdicts on these units.
+
+    Each unit has a `unit` with figures and its `right` verdicts.
+    """
+
+    def cost(least: float) -> float:
+        given = [(replace(calibration, least=least).decide(one.unit)[0], one.right) for one in units]
+        return sum(
+            1.0 if verdict == "cannot tell" else WRONG_COSTS * (verdict not in right) for verdict, right in given
+        )
+
+    return min(CANDIDATES, key=cost)
+
+
 def has_counterevidence(unit: UnitSupport) -> bool:
     """Whether the model says no, or says something else: a falling log-probability alone contradicts nothing."""
-    chooses = unit.log_odds is not None and unit.log_odds <= TAU_ODDS
-    return chooses or (unit.judgement is not None and unit.judgement < 0)
+    return prefers_another(unit) or (unit.judgement is not None and unit.judgement < 0)
+
+
+def prefers_another(unit: UnitSupport) -> bool:
+    """Whether the model would rather say something else, and not just the same in more words."""
+    return unit.log_odds is not None and unit.log_odds <= TAU_ODDS and agreement(unit) < 1
+
+
+def agreement(unit: UnitSupport) -> float:
+    """The share of a unit's content words that the model's own answer has."""
+    return word_overlap(unit.text, unit.own_answer or "")
 
 
 def read_calibration(document: Any) -> Calibration:
@@ -178,11 +206,11 @@ def usable(calibrations: Sequence[Calibration], digest: str, figures: Sequence[s
 
 def rule_verdict(unit: UnitSupport) -> Verdict:
     """The verdict on a unit of a model that is not calibrated, by thresholds."""
-    gain, odds = unit.necessity, unit.log_odds
+    gain = unit.necessity
     earlier = 0.0 if unit.without_earlier is None else unit.log_probability - unit.without_earlier
     if earlier >= TAU_NECESSITY > gain:
         return "repeats the response"
-    prefers_other = odds is not None and odds <= TAU_ODDS
+    prefers_other = prefers_another(unit)
     if gain >= TAU_NECESSITY and not prefers_other:
         return "from sources"
     if unit.judgement is not None and unit.judgement_without is not None:
@@ -222,5 +250,5 @@ def reason_for(verdict: Verdict, unit: UnitSupport) -> str:
 
 
 def uncalibrated_or(calibration: Calibration | None) -> str:
-    """What the verdicts were calibrated on, in words."""
+    """The data that verdicts were calibrated on, in words."""
     return NOT_CALIBRATED if calibration is None else calibration.data

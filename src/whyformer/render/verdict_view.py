@@ -60,7 +60,7 @@ def cost_line(support: Support) -> str:
 
 
 def source_effects(response: Response) -> np.ndarray | None:
-    """What each source of the response does for each row, in nats: an array [row, source]; None without a unit.
+    """The effect of each source of the response on each row, in nats: an array [row, source]; None without a unit.
 
     With verdicts it is how much is lost without the source, or without the set that carries the row for the sources in
     it; 0 where the row is not from sources, and for sources that were not measured. Methods that remove each source

@@ -15,7 +15,7 @@ NOT_CALIBRATED = "not calibrated"
 
 @dataclass(frozen=True)
 class SourceFigures:
-    """What one source does for one unit, in nats; None where it was not measured.
+    """The effect of one source on one unit, in nats; None where it was not measured.
 
     Attributes:
         source: Its number in `Support.sources`.
@@ -75,7 +75,7 @@ class UnitSupport:
         without_earlier: With all sources, without the response before it.
         own_answer: What the model would have written instead.
         own_log_probability: The log-probability of that.
-        judgement: The log-odds of yes against no when the model is asked whether the unit follows from its prompt.
+        judgement: The model's log-odds of yes against no to the question whether the unit follows from its prompt.
         judgement_without: The same without the sources.
         score: The largest signed white-box score of a source.
         sources: The figures of the sources that were measured.

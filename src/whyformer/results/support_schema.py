@@ -41,7 +41,7 @@ def read_support(document: Any, read_source: Callable[[Any], Source]) -> Support
     refuse_others(read_mapping(document), SUPPORT_FIELDS)
     sources = tuple(read_field(document, "sources", read_list_of(read_source)))
     support = Support(
-        units=tuple(read_field(document, "units", read_list_of(_unit))),
+        units=tuple(read_field(document, "units", read_list_of(read_unit))),
         sources=sources,
         forwards=read_field(document, "forwards", read_integer),
         full_forwards=read_field(document, "full_forwards", read_integer),
@@ -59,7 +59,8 @@ def read_support(document: Any, read_source: Callable[[Any], Source]) -> Support
     return support
 
 
-def _unit(document: Any) -> UnitSupport:
+def read_unit(document: Any) -> UnitSupport:
+    """Restore the verdict on a unit."""
     refuse_others(read_mapping(document), UNIT_FIELDS)
     numbers: dict[str, Any] = {name: read_field(document, name, read_number) for name in UNIT_NUMBERS}
     numbers |= {name: _number_or_none(document.get(name)) for name in UNIT_OPTIONAL}

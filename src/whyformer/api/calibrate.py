@@ -1,0 +1,187 @@
+"""Fit the verdicts of a model on answers with known support: one half fits, the other says how often they are wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from whyformer.api.calibration_data import case_response, case_rows
+from whyformer.api.calibrations import model_digest
+from whyformer.api.verdict_models import (
+    FIGURES,
+    TAU_NECESSITY,
+    Calibration,
+    VerdictModel,
+    figures_of,
+    least_probability,
+)
+from whyformer.errors import WhyformerError, check_count
+from whyformer.extras import extra
+from whyformer.facts.statements import PLAIN_STATEMENTS, StatementKind, support_case
+from whyformer.inputs.verdicts import VERDICTS, Verdict
+from whyformer.models.loading import LoadedModel
+from whyformer.progress import track
+from whyformer.results.support import UnitSupport, VerdictError
+from whyformer.results.support_schema import read_unit
+
+FEWEST_UNITS = 8  # of a verdict in the half that fits, to model it
+NEARLY = 0.02
+NORMAL_95 = 1.959964
+
+
+@dataclass(frozen=True)
+class LabelledUnit:
+    """A unit with its figures, and the verdicts that are right for it, the expected one first.
+
+    `half` is 0 for units that verdicts are fitted on, and 1 for those that errors are counted on.
+    """
+
+    unit: UnitSupport
+    right: tuple[Verdict, ...]
+    half: int
+    kind: str = ""
+    knows: bool | None = None
+
+    @property
+    def is_decidable(self) -> bool:
+        """Whether the model can know: what it does not know itself cannot be read from it."""
+        return not (self.knows is False and self.kind in ("swapped", "by_heart"))
+
+
+def labelled_units(rows: Iterable[Mapping[str, Any]]) -> list[LabelledUnit]:
+    """The units of measured rows; even seeds fit."""
+    return [
+        LabelledUnit(read_unit(row["unit"]), tuple(row["right"]), row["seed"] % 2, row["kind"], row.get("knows"))
+        for row in rows
+    ]
+
+
+def generated_rows(
+    loaded_model: LoadedModel, seeds: int, kinds: Sequence[StatementKind], *, is_plain: bool, progress: bool = False
+) -> list[dict[str, Any]]:
+    """Measure generated cases of each kind."""
+    check_count("seeds", seeds)
+    rows = []
+    wanted = [(seed, kind) for seed in range(seeds) for kind in kinds]
+    for seed, kind in track(wanted, f"calibrating {loaded_model.name}", progress=progress):
+        case = support_case(seed, kind, register="plain" if is_plain else "prose", sentences=9)
+        response = case_response(loaded_model, case)
+        rows += case_rows(case, response.support(judge=not is_plain))
+    return rows
+
+
+def calibrate(
+    loaded_model: LoadedModel, *, seeds: int = 32, register: str | None = None, progress: bool = False
+) -> Calibration:
+    """Calibrate the verdicts of a model on generated answers.
+
+    Args:
+        loaded_model: The model.
+        seeds: How many cases of each kind are drawn.
+        register: "prose", or "plain" for models of Facts World; by default "plain" for mini-llm.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The calibration, not yet saved.
+
+    Raises:
+        WhyformerError: If there are too few cases to fit a verdict.
+    """
+    is_plain = register == "plain" or (register is None and loaded_model.name == "mini-llm")
+    kinds = PLAIN_STATEMENTS if is_plain else tuple(StatementKind.__args__)  # type: ignore[attr-defined]
+    rows = generated_rows(loaded_model, seeds, kinds, is_plain=is_plain, progress=progress)
+    data = f"{len(rows)} generated sentences of the {'plain' if is_plain else 'prose'} register"
+    return fit(labelled_units(rows), loaded_model.name, model_digest(loaded_model), data)
+
+
+def fit(units: Sequence[LabelledUnit], model: str, digest: str, data: str) -> Calibration:
+    """Fit a model per verdict on one half of the units, and count the errors of each on the other."""
+    own = [one for one in units if one.is_decidable]
+    fitted = [one for one in own if one.half == 0]
+    names = [name for name in FIGURES if all(name in figures_of(one.unit) for one in own)]
+    models: dict[str, VerdictModel] = {
+        verdict: _logistic(fitted, verdict, names)
+        for verdict in VERDICTS
+        if sum(one.right[0] == verdict for one in fitted) >= FEWEST_UNITS
+    }
+    if len(models) < 2:
+        count = {verdict: sum(one.right[0] == verdict for one in fitted) for verdict in VERDICTS}
+        raise WhyformerError(
+            f"Calibration needs at least {FEWEST_UNITS} sentences of two verdicts in each half, and this data has "
+            f"{', '.join(f'{number} {verdict}' for verdict, number in count.items() if number) or 'none'}."
+        )
+    draft = Calibration(model, digest, data, models, 0.0, {}, _threshold(fitted))
+    draft = Calibration(model, digest, data, models, least_probability(draft, fitted), {}, draft.tau)
+    held_out = [one for one in own if one.half == 1]
+    decided = [(draft.decide(one.unit)[0], one.right) for one in held_out]
+    errors: dict[str, VerdictError] = {
+        verdict: _error([verdict not in right for given, right in decided if given == verdict])
+        for verdict in dict.fromkeys(given for given, _ in decided)
+        if verdict != "cannot tell"
+    }
+    report = {
+        "fitted": len(fitted),
+        "held_out": len(held_out),
+        "balanced_accuracy": balanced_accuracy(decided),
+        "cannot_tell": round(sum(given == "cannot tell" for given, _ in decided) / max(1, len(decided)), 4),
+    }
+    return Calibration(model, digest, data, models, draft.least, errors, draft.tau, report)
+
+
+def balanced_accuracy(decided: Sequence[tuple[str, Sequence[str]]]) -> float | None:
+    """The mean, over the expected verdicts, of the share of units that got a right one; None without units."""
+    expected = dict.fromkeys(right[0] for _, right in decided)
+    shares = []
+    for verdict in expected:
+        own = [given in right for given, right in decided if right[0] == verdict]
+        shares.append(sum(own) / len(own))
+    return round(float(np.mean(shares)), 4) if shares else None
+
+
+def wilson(wrong: int, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson 1927)."""
+    if not count:
+        return 0.0, 1.0
+    share, square = wrong / count, NORMAL_95**2
+    centre = (share + square / (2 * count)) / (1 + square / count)
+    half = NORMAL_95 * math.sqrt(share * (1 - share) / count + square / (4 * count**2)) / (1 + square / count)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def _error(wrong: Sequence[bool]) -> VerdictError:
+    low, high = wilson(sum(wrong), len(wrong))
+    return VerdictError(round(sum(wrong) / len(wrong), 4), round(low, 4), round(high, 4), len(wrong))
+
+
+def _logistic(units: Sequence[LabelledUnit], verdict: Verdict, names: Sequence[str]) -> VerdictModel:
+    """A logistic regression on standardised figures, expressed in the figures themselves."""
+    values = np.array([[figures_of(one.unit)[name] for name in names] for one in units])
+    labels = np.array([one.right[0] == verdict for one in units])
+    mean, spread = values.mean(axis=0), values.std(axis=0)
+    widths = np.array([FIGURES[name][1] - FIGURES[name][0] for name in names])
+    spread = np.maximum(spread, widths / 20)  # a figure that hardly varies decides nothing
+    regression = extra("sklearn.linear_model").LogisticRegression(class_weight="balanced", max_iter=1000)
+    regression.fit((values - mean) / spread, labels)
+    weights = regression.coef_[0] / spread
+    intercept = float(regression.intercept_[0] - weights @ mean)
+    return VerdictModel(
+        round(intercept, 6), {name: round(float(weight), 6) for name, weight in zip(names, weights, strict=True)}
+    )
+
+
+def _threshold(units: Sequence[LabelledUnit]) -> float:
+    """The least necessity, from 1 nat, whose balanced accuracy for "from sources" is within NEARLY of the best."""
+    values = np.array([one.unit.necessity for one in units])
+    labels = np.array([one.right[0] == "from sources" for one in units])
+    if labels.all() or not labels.any():
+        return TAU_NECESSITY
+    candidates = np.unique(np.clip(values, 1.0, None))
+    accuracies = [
+        ((values >= candidate)[labels].mean() + (values < candidate)[~labels].mean()) / 2 for candidate in candidates
+    ]
+    good = np.array(accuracies) >= max(accuracies) - NEARLY
+    return round(float(candidates[int(np.argmax(good))]), 3)

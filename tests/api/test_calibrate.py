@@ -1,0 +1,119 @@
+"""Calibration: verdict models are fitted on one half of the units, and their errors counted on the other."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import whyformer
+from whyformer.api import calibrations
+from whyformer.api.calibrate import LabelledUnit, balanced_accuracy, fit, wilson
+from whyformer.api.calibrations import calibration_of, model_digest, save_calibration
+from whyformer.api.verdict_models import Calibration, VerdictModel, agreement, read_calibration, rule_verdict
+from whyformer.errors import WhyformerError
+from whyformer.results.support import UnitSupport, VerdictError
+
+
+def unit(log_probability: float, without: float, **figures) -> UnitSupport:
+    values = {"own_answer": "It has 9 beds.", "own_log_probability": -1.0, "score": 1.0} | figures
+    return UnitSupport(
+        0, 14, "It has 8 beds.", 5, "cannot tell", "", log_probability, without, log_probability, 1.0, **values
+    )
+
+
+def drawn(count: int, seed: int = 0) -> list[LabelledUnit]:
+    """True units that sources make likelier, and false ones that they do not."""
+    rng = np.random.default_rng(seed)
+    true = [unit(-2 + rng.normal(), -14 + rng.normal()) for _ in range(count)]
+    false = [unit(-12 + rng.normal(), -13 + rng.normal()) for _ in range(count)]
+    own = [LabelledUnit(one, ("from sources",), number % 2, "true") for number, one in enumerate(true)]
+    return own + [LabelledUnit(one, ("not supported",), number % 2, "made_up") for number, one in enumerate(false)]
+
+
+def test_units_that_differ_are_told_apart_on_the_other_half():
+    calibration = fit(drawn(40), "a model", "digest", "drawn")
+    assert calibration.report["balanced_accuracy"] == 1.0
+    assert calibration.decide(unit(-2, -14))[0] == "from sources"
+    verdict, probabilities = calibration.decide(unit(-12, -13))
+    assert verdict == "not supported"
+    assert probabilities[verdict] > 0.5
+    assert calibration.errors["from sources"].count == 20
+    assert 0 < calibration.errors["from sources"].high < 0.2
+    assert 1 <= calibration.tau <= 12
+
+
+def test_a_probability_is_the_logistic_function_of_figures():
+    model = VerdictModel(-1.0, {"necessity": 0.5, "lowest": 0.1})
+    assert model.probability({"necessity": 4.0, "lowest": -2.0}) == pytest.approx(1 / (1 + np.exp(-0.8)))
+
+
+def test_what_a_model_does_not_know_is_not_fitted():
+    unknown = [LabelledUnit(unit(-2, -14), ("not supported",), 0, "swapped", knows=False)] * 50
+    assert fit(drawn(40) + unknown, "m", "d", "x").to_dict() == fit(drawn(40), "m", "d", "x").to_dict()
+
+
+def test_too_few_units_are_refused():
+    with pytest.raises(WhyformerError, match="Calibration needs at least 8 sentences of two verdicts"):
+        fit(drawn(8), "m", "d", "x")
+
+
+def test_contradicted_needs_more_than_a_falling_log_probability():
+    models = {"contradicted": VerdictModel(5.0, {}), "from sources": VerdictModel(-5.0, {})}
+    calibration = Calibration("m", "d", "x", models, 0.0, {})
+    falls = unit(-12, -2, own_log_probability=-12.0)
+    assert calibration.decide(falls)[0] == "not supported"
+    assert calibration.decide(unit(-12, -2, own_log_probability=-12.0, judgement=-3.0))[0] == "contradicted"
+    assert calibration.decide(unit(-12, -2))[0] == "contradicted"  # it would rather have said something else
+
+
+@pytest.mark.parametrize(
+    ("figures", "verdict"),
+    [
+        ({"log_probability": -1.0, "without": -9.0}, "from sources"),
+        ({"log_probability": -1.0, "without": -1.2}, "from memory"),
+        ({"log_probability": -20.0, "without": -21.0}, "not supported"),
+        ({"log_probability": -20.0, "without": -30.0}, "not supported"),
+        ({"log_probability": -1.0, "without": -1.2, "without_earlier": -9.0}, "repeats the response"),
+        ({"log_probability": -9.0, "without": -6.0, "own_log_probability": -9.0, "judgement": -2.0,
+          "judgement_without": 0.0}, "contradicted"),
+        ({"log_probability": -9.0, "without": -10.0, "own_log_probability": -9.0, "judgement": 3.0,
+          "judgement_without": 0.0}, "from sources"),
+    ],
+)  # fmt: skip
+def test_thresholds_decide_without_a_calibration(figures, verdict):
+    assert rule_verdict(unit(**figures)) == verdict
+
+
+def test_an_answer_in_more_words_is_no_other_answer():
+    longer = unit(-9.0, -14.0, own_answer="The Falkenstein hut has 8 beds.")
+    assert agreement(longer) == 1
+    assert rule_verdict(longer) == "from sources"
+    assert rule_verdict(unit(-9.0, -14.0)) == "not supported"
+
+
+def test_files_keep_a_calibration_and_the_users_own_comes_first(tmp_path, monkeypatch):
+    calibration = fit(drawn(40), "mini-gpt", "digest", "drawn")
+    assert read_calibration(json.loads(json.dumps(calibration.to_dict()))) == calibration
+    model = whyformer.load("mini-gpt", device="cpu")
+    monkeypatch.setenv(calibrations.CALIBRATION_FOLDER, str(tmp_path))
+    assert calibration_of(model) is None
+    own = Calibration("mini-gpt", model_digest(model), "own", calibration.models, 0.0, {}, 2.0)
+    assert save_calibration(own).name == f"{model_digest(model)}.json"
+    assert calibration_of(model) == own
+    save_calibration(own).write_text('{"model": 3}')
+    with pytest.raises(WhyformerError, match=r"\.json' is not a calibration: .*KeyError"):
+        calibration_of(model)
+
+
+def test_shares_and_intervals():
+    assert wilson(0, 40) == (0.0, pytest.approx(0.0876, abs=1e-4))
+    assert wilson(0, 0) == (0.0, 1.0)
+    decided = [
+        ("from sources", ("from sources",)),
+        ("cannot tell", ("from sources",)),
+        ("contradicted", ("contradicted",)),
+    ]
+    assert balanced_accuracy(decided) == 0.75
+    assert VerdictError(0.0, 0.0, 0.09, 40).count == 40
