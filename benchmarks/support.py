@@ -3,6 +3,7 @@
     python benchmarks/support.py measure mini-llm --out mini-llm.jsonl --seeds 60
     python benchmarks/support.py measure FOLDER --out smollm2.jsonl --seeds 32 --judge
     python benchmarks/support.py summarise mini-llm.jsonl smollm2.jsonl --out benchmarks/results/support.json
+    python benchmarks/support.py bundle mini-llm mini-llm.jsonl    # its calibration becomes part of the package
 
 `whyformer.facts.support_case` draws the answers. A run goes on where its file ends. `summarise` fits the verdicts of
 each model on its even seeds, as `whyformer calibrate` does, and reports on the odd ones.
@@ -16,11 +17,20 @@ import time
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+
 import whyformer
+from whyformer.api.calibrate import balanced_accuracy, fit, labelled_units, wilson
 from whyformer.api.calibration_data import case_response, case_rows
+from whyformer.api.calibrations import model_digest
+from whyformer.api.verdict_models import figures_of, rule_verdict
 from whyformer.facts import SupportCase, support_case, word_overlap
 from whyformer.facts.statements import PLAIN_STATEMENTS, StatementKind
 from whyformer.results.response import Response
+
+BUNDLED = Path(whyformer.__file__).parent / "api" / "calibrations.json"
+RESULTS = Path(__file__).parent / "results" / "support.json"
+BOOTSTRAP = 1000
 
 
 def kinds_of(register: str) -> tuple[str, ...]:
@@ -85,6 +95,113 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("}")]
 
 
+def summarise(options: argparse.Namespace) -> None:
+    """Fit each model's verdicts on its even seeds, and write what they and each figure are worth on the odd ones."""
+    runs = []
+    for path in options.files:
+        rows = rows_of(path)
+        calibration = fit(labelled_units(rows), rows[0]["model"], "", f"{len(rows)} generated sentences")
+        held_out = [
+            (row, one)
+            for row, one in zip(rows, labelled_units(rows), strict=True)
+            if one.half == 1 and one.is_decidable
+        ]
+        verdicts = {
+            "calibrated": [calibration.decide(one.unit)[0] for _, one in held_out],
+            "thresholds": [rule_verdict(one.unit) for _, one in held_out],
+        }
+        run = {
+            "model": rows[0]["model"],
+            "sentences": len(rows),
+            "fitted": calibration.report["fitted"],
+            "held_out": len(held_out),
+            "cost": cost(rows),
+            "agreement_with_full": full_agreement(rows, calibration),
+            "verdicts": {name: by_kind(held_out, given) for name, given in verdicts.items()},
+            "auroc": {kind: aurocs(held_out, kind) for kind in ("made_up", "swapped", "unanswerable")},
+        }
+        runs.append({**run, "calibration": calibration.to_dict()})
+    options.out.write_text(json.dumps(runs, indent=1) + "\n")
+    print(f"Written to {options.out}: {', '.join(run['model'] for run in runs)}")
+
+
+def cost(rows: list[dict[str, Any]]) -> dict[str, float]:
+    return {
+        "forwards": round(float(np.mean([row["forwards"] for row in rows])), 2),
+        "full_forwards": round(float(np.mean([row["full_forwards"] for row in rows])), 2),
+        "seconds": round(float(np.median([row["seconds"] for row in rows])), 3),
+    }
+
+
+def full_agreement(rows: list[dict[str, Any]], calibration: Any) -> dict[str, Any] | None:
+    """How often the verdict is that of the full computation, where that was measured."""
+    own = [row for row in rows if "full_verdicts" in row]
+    if not own:
+        return None
+    same = sum(row["unit"]["verdict"] == row["full_verdicts"][row["statement"]] for row in own)
+    low, high = wilson(same, len(own))
+    share = sum(row["forwards"] for row in own) / sum(row["full_spent"] for row in own)
+    return {"same": same, "of": len(own), "low": round(low, 4), "high": round(high, 4), "forwards": round(share, 4)}
+
+
+def by_kind(held_out: list[tuple[dict[str, Any], Any]], given: list[str]) -> dict[str, Any]:
+    """The share of right verdicts by kind of sentence, with intervals, and balanced accuracy over kinds of truth."""
+    kinds = dict.fromkeys(one.kind for _, one in held_out)
+    result: dict[str, Any] = {}
+    for kind in kinds:
+        right = [verdict in one.right for (_, one), verdict in zip(held_out, given, strict=True) if one.kind == kind]
+        low, high = wilson(sum(right), len(right))
+        result[kind] = {"right": sum(right), "of": len(right), "low": round(low, 4), "high": round(high, 4)}
+    decided = [(verdict, one.right) for (_, one), verdict in zip(held_out, given, strict=True)]
+    return {"kinds": result, "balanced_accuracy": balanced_accuracy(decided)}
+
+
+def aurocs(held_out: list[tuple[dict[str, Any], Any]], kind: str) -> dict[str, Any]:
+    """How well each figure tells true sentences from those of a kind, with 95 % bootstrap intervals."""
+    own = [(row, one) for row, one in held_out if one.kind in ("true", "twice", kind)]
+    truth = np.array([one.kind != kind for _, one in own])
+    if truth.all() or not truth.any():
+        return {}
+    columns: dict[str, list[float]] = {}
+    for row, one in own:
+        for name, value in figures_of(one.unit).items():
+            columns.setdefault(name, []).append(value)
+        columns.setdefault("log p", []).append(one.unit.log_probability)
+        columns.setdefault("lexical overlap", []).append(row["overlap"][row["statement"]])
+        for name in ("attribution_max", "attribution_sum"):
+            columns.setdefault(name.replace("_", " "), []).append(row[name])
+    return {name: interval(np.array(values), truth) for name, values in columns.items() if len(values) == len(own)} | {
+        "sentences": len(own)
+    }
+
+
+def interval(values: np.ndarray, truth: np.ndarray) -> list[float]:
+    rng, draws = np.random.default_rng(0), []
+    for _ in range(BOOTSTRAP):
+        chosen = rng.integers(0, len(values), len(values))
+        if truth[chosen].any() and not truth[chosen].all():
+            draws.append(auroc(values[chosen], truth[chosen]))
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return [round(auroc(values, truth), 4), round(float(low), 4), round(float(high), 4)]
+
+
+def auroc(values: np.ndarray, truth: np.ndarray) -> float:
+    """The probability that a true sentence has the larger value, ties counted half."""
+    true, false = values[truth], values[~truth]
+    larger = (true[:, None] > false[None]).mean() + (true[:, None] == false[None]).mean() / 2
+    return float(larger)
+
+
+def bundle(options: argparse.Namespace) -> None:
+    """Fit a model's verdicts and put them into the package's calibrations."""
+    model, rows = whyformer.load(options.model), rows_of(options.file)
+    digest, data = model_digest(model), f"{len(rows)} generated sentences"
+    calibration = fit(labelled_units(rows), model.name, digest, data)
+    others = [one for one in json.loads(BUNDLED.read_text()) if one["digest"] != digest]
+    BUNDLED.write_text(json.dumps([*others, calibration.to_dict()], indent=1) + "\n")
+    print(f"{model.name}: balanced accuracy {calibration.report['balanced_accuracy']} on the other half")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
@@ -99,6 +216,14 @@ def main() -> None:
     one.add_argument("--full", action="store_true")
     one.add_argument("--seconds", type=float, default=float("inf"))
     one.set_defaults(run=measure)
+    two = commands.add_parser("summarise")
+    two.add_argument("files", type=Path, nargs="+")
+    two.add_argument("--out", type=Path, default=RESULTS)
+    two.set_defaults(run=summarise)
+    three = commands.add_parser("bundle")
+    three.add_argument("model")
+    three.add_argument("file", type=Path)
+    three.set_defaults(run=bundle)
     options = parser.parse_args()
     options.run(options)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from whyformer.api.answer_support import answer_support
 from whyformer.api.calibration_data import case_response, case_rows
 from whyformer.api.calibrations import model_digest
 from whyformer.api.verdict_models import (
@@ -22,7 +23,8 @@ from whyformer.api.verdict_models import (
 from whyformer.errors import WhyformerError, check_count
 from whyformer.extras import extra
 from whyformer.facts.statements import PLAIN_STATEMENTS, StatementKind, support_case
-from whyformer.inputs.verdicts import VERDICTS, Verdict
+from whyformer.inputs.support_logs import LoggedAnswer
+from whyformer.inputs.verdicts import FAULTS, VERDICTS, Verdict
 from whyformer.models.loading import LoadedModel
 from whyformer.progress import track
 from whyformer.results.support import UnitSupport, VerdictError
@@ -96,6 +98,26 @@ def calibrate(
     rows = generated_rows(loaded_model, seeds, kinds, is_plain=is_plain, progress=progress)
     data = f"{len(rows)} generated sentences of the {'plain' if is_plain else 'prose'} register"
     return fit(labelled_units(rows), loaded_model.name, model_digest(loaded_model), data)
+
+
+def calibrate_on_log(
+    loaded_model: LoadedModel, answers: Sequence[LoggedAnswer], name: str, *, progress: bool = False
+) -> Calibration:
+    """Calibrate the verdicts of a model on labelled answers: odd rows fit, even ones say how often they are wrong."""
+    units = []
+    for answer in track(answers, f"calibrating {loaded_model.name}", progress=progress):
+        if answer.labels is None:
+            raise WhyformerError(f"row {answer.number} has no labels: true or false for each sentence of the answer.")
+        support = answer_support(loaded_model, answer.prompt, answer.answer, answer.documents, judge=True)
+        if len(answer.labels) != len(support.units):
+            raise WhyformerError(
+                f"row {answer.number} has {len(answer.labels)} labels, and the answer {len(support.units)} sentences."
+            )
+        for unit, is_supported in zip(support.units, answer.labels, strict=True):
+            right: tuple[Verdict, ...] = ("from sources", "from memory") if is_supported else FAULTS
+            units.append(LabelledUnit(unit, right, (answer.number + 1) % 2))
+    data = f"{len(units)} labelled sentences of {name}"
+    return fit(units, loaded_model.name, model_digest(loaded_model), data)
 
 
 def fit(units: Sequence[LabelledUnit], model: str, digest: str, data: str) -> Calibration:

@@ -21,7 +21,7 @@ def with_citations(
     """
     own = [[marker for marker in markers if _belongs(marker, units, number)] for number in range(len(units))]
     cited = sorted({source for each in own for marker in each for source in marker.documents if source is not None})
-    falls = removal.falls_without(cited)
+    falls = removal.falls_without(range(removal.cited_count)) if markers else {}  # uncited ones may be used, too
     alone = removal.gains_alone(cited)
     return [
         _with_status(unit, number, own[number], removal, falls, alone) if markers else unit

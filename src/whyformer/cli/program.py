@@ -21,6 +21,7 @@ from whyformer.cli.explain_command import continue_, explain_command
 from whyformer.cli.listings import doctor_command, methods, models
 from whyformer.cli.recommend_command import recommend_command
 from whyformer.cli.response_command import response_
+from whyformer.cli.support_command import calibrate_command, support_command
 from whyformer.cli.web_page import web_page
 from whyformer.errors import WhyformerError
 
@@ -112,6 +113,17 @@ app.command(
         "whyformer response --batch log.jsonl --out pages",
     ),
 )(response_)
+app.command(
+    "support",
+    epilog=help_examples(
+        "whyformer support log.jsonl --model ./my-model --out report.html",
+        "whyformer support log.jsonl --model ./my-model --out report.html --fail-under 0.9",
+    ),
+)(support_command)
+app.command(
+    "calibrate",
+    epilog=help_examples("whyformer calibrate ./my-model", "whyformer calibrate ./my-model --data labelled.jsonl"),
+)(calibrate_command)
 app.command(
     "compare",
     epilog=help_examples(

@@ -88,7 +88,7 @@ class Results:
         record |= {"id": case["id"]} if "id" in case else {}
         # After the file, which is written atomically; a record cut off by a kill is ended by a line break.
         with (self.out / BATCH_INDEX).open("a", encoding="utf-8") as index:
-            index.write("\n" * _is_cut_off(self.out / BATCH_INDEX) + json.dumps(record) + "\n")
+            index.write("\n" * is_cut_off(self.out / BATCH_INDEX) + json.dumps(record) + "\n")
         return record
 
 
@@ -134,7 +134,7 @@ def explain_lines(
     quiet: bool,
 ) -> Iterator[dict[str, Any]]:
     """Explain each line and write its result; yield a record of each, with its error if it failed."""
-    with _progress(len(lines), total, quiet=quiet) as advance:
+    with batch_progress(len(lines), total, quiet=quiet) as advance:
         for line in lines:
             try:
                 case = line.case()
@@ -149,7 +149,7 @@ def explain_lines(
             advance()
 
 
-def _is_cut_off(path: Path) -> bool:
+def is_cut_off(path: Path) -> bool:
     """Whether the last line of a file is incomplete."""
     with path.open("rb") as file:
         file.seek(0, 2)
@@ -172,7 +172,7 @@ def _read_index(path: Path) -> dict[int, dict[str, Any]]:
 
 
 @contextmanager
-def _progress(count: int, total: int, *, quiet: bool) -> Iterator[Callable[[], None]]:
+def batch_progress(count: int, total: int, *, quiet: bool) -> Iterator[Callable[[], None]]:
     """Show a progress bar with the time left on a terminal, otherwise occasional lines."""
     terminal, before = Console(stderr=True), total - count
     if terminal.is_terminal and not quiet:

@@ -104,7 +104,7 @@ def read_response(document: Any) -> Response:
         text=read_field(document, "text", read_text),
         tokens=tuple(_response_tokens(read_field(document, "tokens", read_mapping))),
         rows=tuple(read_field(document, "rows", read_list_of(_span))),
-        sources=tuple(read_field(document, "sources", read_list_of(_source))),
+        sources=tuple(read_field(document, "sources", read_list_of(read_source))),
         scores=read_field(document, "scores", _array),
         token_scores=read_field(document, "token_scores", _array_or_none),
         parts={
@@ -121,7 +121,7 @@ def read_response(document: Any) -> Response:
         options=read_field(document, "options", read_mapping),
         notes=tuple(read_field(document, "notes", read_list_of(read_text))),
         seed=None if seed is None else read_integer(seed),
-        verdicts=None if verdicts is None else read_support(verdicts, _source),
+        verdicts=None if verdicts is None else read_support(verdicts, read_source),
     )
 
 
@@ -182,7 +182,8 @@ def _span(document: Any, *others: str) -> Span:
     )
 
 
-def _source(document: Any) -> Source:
+def read_source(document: Any) -> Source:
+    """Restore a source."""
     kind, name = (read_field(document, key, read_text) for key in ("kind", "name"))
     span = _span(document, "kind", "name")
     return Source(kind, name, span.start, span.end, span.text, span.tokens)

@@ -33,7 +33,15 @@ SUPPORT_FIELDS = ("units", "sources", "forwards", "full_forwards", "calibration"
 
 def support_dict(support: Support) -> dict[str, Any]:
     """Convert verdicts to JSON data."""
-    return asdict(support)
+    document: dict[str, Any] = _lists(asdict(support))
+    return document
+
+
+def _lists(value: Any) -> Any:
+    """The same with lists for tuples."""
+    if isinstance(value, dict):
+        return {name: _lists(one) for name, one in value.items()}
+    return [_lists(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def read_support(document: Any, read_source: Callable[[Any], Source]) -> Support:

@@ -1,0 +1,224 @@
+"""`whyformer support`: verdicts on a log of answers. `whyformer calibrate`: their thresholds and error rates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whyformer.cli import command_options
+from whyformer.cli.call_arguments import load_model
+from whyformer.cli.command_options import OUTPUT
+from whyformer.cli.console import announce, complain, safe
+from whyformer.errors import WhyformerError
+from whyformer.files import parse_json, whole_file
+
+if TYPE_CHECKING:
+    from whyformer.inputs.support_logs import LoggedAnswer
+    from whyformer.models.loading import LoadedModel
+    from whyformer.render.support_report import ReportRow, ReportTotal
+
+UNSUPPORTED_EXIT = 1
+
+ReportFile = Annotated[
+    Path,
+    typer.Option(
+        help="The report, a .html file; the verdicts are kept beside it as .jsonl, so that a stopped run goes on.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+FailUnder = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="End with exit code 1 if a smaller share of the answers is without an unsupported or contradicted "
+        "sentence: 0 to 1.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Budget = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="The maximum number of forward passes of an answer; by default no limit."),
+]
+DataFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.jsonl",
+        help='Your own labelled answers instead of generated ones: rows of a log with "labels", true or false for each '
+        "sentence.",
+    ),
+]
+
+
+def support_command(
+    log: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LOG",
+            help='Rows {"question", "documents", "answer"} or {"messages"}, as JSON Lines, or exported spans of '
+            "OpenInference or OpenTelemetry GenAI.",
+        ),
+    ],
+    model: command_options.ModelName = "mini-llm",
+    out: ReportFile = Path("report.html"),
+    fail_under: FailUnder = None,
+    budget: Budget = None,
+    quiet: command_options.Quiet = False,
+    device: command_options.DeviceName = None,
+    dtype: command_options.DtypeOption = None,
+    batch_size: command_options.BatchSize = None,
+) -> None:
+    """Judge every sentence of a log of answers: from the documents, from memory, or not supported."""
+    from whyformer.cli.output import check_out_file, writing
+    from whyformer.inputs.support_logs import read_support_log
+    from whyformer.render.support_report import support_report
+
+    if fail_under is not None and not 0 <= fail_under <= 1:
+        raise WhyformerError(f"--fail-under {fail_under:g}: a share from 0 to 1.")
+    check_out_file(out, (".html",))
+    answers, errors = read_support_log(log)
+    settings = {"model": model, "budget": budget, "dtype": dtype}
+    kept = out.with_suffix(".jsonl")
+    done = _finished(kept)
+    pending = [answer for answer in answers if _digest(answer, settings) not in done]
+    if pending:
+        with writing(out):
+            loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
+            for line in _judged(loaded_model, pending, len(answers), settings, batch_size, quiet=quiet):
+                errors += [line["error"]] if "error" in line else []
+                if "error" not in line:
+                    _keep(kept, line)
+                    done[line["digest"]] = line
+    rows = _report_rows(answers, done, settings)
+    totals = _totals(rows)
+    calibration = rows[0].support.calibration if rows else "none"
+    with writing(out), whole_file(out) as unfinished:
+        page = support_report(rows, totals, model=model, calibration=calibration, errors=errors)
+        unfinished.write_text(page, encoding="utf-8")
+    for error in errors:
+        complain(f"{safe(log)}, {error}")
+    for total in totals if not quiet else ():
+        typer.echo(f"{total.name}: {total.text}")
+    announce(f"Written to {safe(out)}", quiet=quiet)
+    share = sum(row.faults == 0 for row in rows) / max(1, len(rows))
+    if errors or (fail_under is not None and share < fail_under):
+        raise typer.Exit(UNSUPPORTED_EXIT)
+
+
+def calibrate_command(
+    model: Annotated[str, typer.Argument(help="A bundled model, a folder, or a Hugging Face id.")],
+    data: DataFile = None,
+    seeds: Annotated[int, typer.Option(help="How many generated answers of each kind.")] = 32,
+    out: Annotated[
+        Path | None, typer.Option(help="A .json file; by default where verdicts find it.", rich_help_panel=OUTPUT)
+    ] = None,
+    quiet: command_options.Quiet = False,
+    device: command_options.DeviceName = None,
+    dtype: command_options.DtypeOption = None,
+) -> None:
+    """Find the thresholds and error rates of the verdicts of a model."""
+    from whyformer.api.calibrate import calibrate, calibrate_on_log
+    from whyformer.api.calibrations import save_calibration
+    from whyformer.inputs.support_logs import read_support_log
+
+    loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
+    if data is None:
+        calibration = calibrate(loaded_model, seeds=seeds, progress=not quiet)
+    else:
+        answers, errors = read_support_log(data)
+        if errors:
+            raise WhyformerError(f"{safe(data)}, {errors[0]}")
+        calibration = calibrate_on_log(loaded_model, answers, data.name, progress=not quiet)
+    place = save_calibration(calibration, out)
+    for verdict, error in calibration.errors.items():
+        percent = f"{100 * error.rate:.0f} % [{100 * error.low:.0f}, {100 * error.high:.0f}]"
+        typer.echo(f"{verdict}: wrong in {percent} of {error.count}")
+    announce(f"Written to {safe(place)}", quiet=quiet)
+
+
+def _judged(
+    loaded_model: LoadedModel,
+    answers: Sequence[LoggedAnswer],
+    total: int,
+    settings: dict[str, Any],
+    batch_size: int | None,
+    *,
+    quiet: bool,
+) -> Iterator[dict[str, Any]]:
+    """A line for each answer: its verdicts, or its error."""
+    from whyformer.api.answer_support import answer_support
+    from whyformer.cli.response_batch import batch_progress
+    from whyformer.results.support_schema import support_dict
+
+    options = {} if settings["budget"] is None else {"budget": settings["budget"]}
+    with batch_progress(len(answers), total, quiet=quiet) as advance:
+        for answer in answers:
+            try:
+                support = answer_support(
+                    loaded_model, answer.prompt, answer.answer, answer.documents, batch_size=batch_size, **options
+                )
+            except (WhyformerError, RuntimeError) as error:  # torch's own, such as out of memory for one answer
+                yield {"error": f"row {answer.number}: {' '.join(str(error).split())}"}
+            else:
+                yield {"digest": _digest(answer, settings), "id": answer.name, "support": support_dict(support)}
+            advance()
+
+
+def _digest(answer: LoggedAnswer, settings: dict[str, Any]) -> str:
+    content = json.dumps([answer.text, settings], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:24]
+
+
+def _keep(path: Path, line: dict[str, Any]) -> None:
+    """Append a line; one that was cut off by a kill is ended first."""
+    from whyformer.cli.response_batch import is_cut_off
+
+    with path.open("a", encoding="utf-8") as file:
+        file.write("\n" * is_cut_off(path) + json.dumps(line, allow_nan=False) + "\n")
+
+
+def _finished(path: Path) -> dict[str, dict[str, Any]]:
+    """The finished lines by digest, without one that was cut off."""
+    lines: dict[str, dict[str, Any]] = {}
+    for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            line = parse_json(text)
+            lines[line["digest"]] = line
+        except (ValueError, TypeError, KeyError):
+            continue
+    return lines
+
+
+def _report_rows(
+    answers: Sequence[LoggedAnswer], done: dict[str, dict[str, Any]], settings: dict[str, Any]
+) -> list[ReportRow]:
+    from whyformer.render.support_report import ReportRow
+    from whyformer.results.response_schema import read_source
+    from whyformer.results.support_schema import read_support
+
+    rows = []
+    for answer in answers:
+        line = done.get(_digest(answer, settings))
+        if line is not None:
+            question = answer.prompt if isinstance(answer.prompt, str) else answer.prompt[-1]["content"]
+            rows.append(ReportRow(answer.name, question, read_support(line["support"], read_source)))
+    return rows
+
+
+def _totals(rows: Sequence[ReportRow]) -> list[ReportTotal]:
+    """The share of answers without a fault, and of the sentences with each verdict."""
+    from whyformer.api.calibrate import wilson
+    from whyformer.inputs.verdicts import VERDICTS
+    from whyformer.render.support_report import ReportTotal
+
+    units = [unit for row in rows for unit in row.support.units]
+    good = sum(row.faults == 0 for row in rows)
+    totals = [ReportTotal("answers without an unsupported sentence", good, len(rows), *wilson(good, len(rows)))]
+    for verdict in VERDICTS:
+        count = sum(unit.verdict == verdict for unit in units)
+        totals.append(ReportTotal(f"sentences {verdict}", count, len(units), *wilson(count, len(units))))
+    return totals

@@ -1,0 +1,103 @@
+"""Render a report on a log of answers: totals, and a row per answer, the worst first."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from whyformer.inputs.verdicts import FAULTS, VERDICTS
+from whyformer.render.html import TEMPLATES
+from whyformer.render.text_spans import one_line, readable
+
+if TYPE_CHECKING:
+    from whyformer.results.support import Support
+
+LONGEST_QUESTION = 200
+
+
+@dataclass(frozen=True)
+class ReportRow:
+    """An answer of a log with its verdicts."""
+
+    name: str
+    question: str
+    support: Support
+
+    @property
+    def faults(self) -> int:
+        """The number of sentences that are not supported or contradicted."""
+        return sum(unit.verdict in FAULTS for unit in self.support.units)
+
+    @property
+    def worst(self) -> float:
+        """The lowest log-probability per token of a sentence."""
+        return min(unit.per_token for unit in self.support.units)
+
+    @property
+    def units(self) -> list[tuple[str, str, str, str]]:
+        """The style, verdict, text and reason of each sentence."""
+        return [
+            (
+                unit.verdict.replace(" ", "-"),
+                unit.verdict,
+                readable(one_line(unit.text)),
+                readable(one_line(unit.reason)),
+            )
+            for unit in self.support.units
+        ]
+
+
+@dataclass(frozen=True)
+class ReportTotal:
+    """A share of the sentences or answers, with its interval in percent."""
+
+    name: str
+    count: int
+    of: int
+    low: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        """The share in words: `12 of 40 (30 % [18, 45])`."""
+        share = 100 * self.count / max(1, self.of)
+        return f"{self.count} of {self.of} ({share:.0f} % [{100 * self.low:.0f}, {100 * self.high:.0f}])"
+
+
+def worst_first(rows: Sequence[ReportRow]) -> list[ReportRow]:
+    """Answers with the most faults first, then those that the model finds least likely."""
+    return sorted(rows, key=lambda row: (-row.faults, row.worst))
+
+
+def support_report(
+    rows: Sequence[ReportRow],
+    totals: Sequence[ReportTotal],
+    *,
+    model: str,
+    calibration: str,
+    errors: Sequence[str] = (),
+) -> str:
+    """Render the report as a page, whose content security policy allows only its own script."""
+    script = TEMPLATES.get_template("support_report.js").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return TEMPLATES.get_template("support_report.html.j2").render(
+        title="Is it supported?",
+        shades={},
+        grid=None,
+        rows=[
+            (row, readable(one_line(row.question))[:LONGEST_QUESTION], place)
+            for place, row in enumerate(worst_first(rows), start=1)
+        ],
+        totals=totals,
+        model=readable(model),
+        calibration=readable(calibration),
+        errors=[readable(one_line(error)) for error in errors],
+        verdicts=VERDICTS,
+        script=Markup(script),
+        script_hash=f"sha256-{digest}",
+    )

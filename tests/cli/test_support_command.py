@@ -1,0 +1,71 @@
+"""`whyformer support` and `whyformer calibrate`: a log to a report, an exit code, and calibrations."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from commands import invoke
+
+TRUE = "Boris is in Oslo. Anna is a baker. The key is in the box."
+FALSE = [
+    ("Boris has the coat. Anna is in Oslo. Clara gave the lamp to Boris.", "Who has the hat?", "Anna has the hat."),
+    ("The lamp is in Rome. Greta took the key. Hugo is in Paris.", "Where is the key?", "The key is in Paris."),
+]
+
+
+def row(text: str, question: str, answer: str) -> dict[str, object]:
+    prompt = {"role": "user", "content": f"{text}\n\n{question}"}
+    return {"messages": [prompt, {"role": "assistant", "content": answer}]}
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    file = tmp_path_factory.mktemp("support") / "log.jsonl"
+    rows = [row(TRUE, "Where is Boris?", "Boris is in Oslo."), *(row(*one) for one in FALSE)]
+    file.write_text("\n".join(json.dumps({**one, "id": f"answer {number}"}) for number, one in enumerate(rows)))
+    return file
+
+
+@pytest.fixture(scope="module")
+def report(log):
+    out = log.parent / "report.html"
+    return invoke("support", str(log), "--model", "mini-llm", "--out", str(out), "--fail-under", "0.9"), out
+
+
+def test_the_false_answers_fail_the_check(report):
+    result, out = report
+    assert result.exit_code == 1
+    assert "answers without an unsupported sentence: 1 of 3" in result.stdout
+    page = out.read_text()
+    assert page.count('class="chip not-supported"') == 2
+    assert page.index("answer 1") < page.index("answer 0")  # the worst first
+
+
+def test_a_finished_run_is_not_judged_again_and_a_cut_off_line_is(report, log):
+    _, out = report
+    kept = out.with_suffix(".jsonl")
+    lines = kept.read_text().splitlines()
+    assert len(lines) == 3
+    kept.write_text("\n".join([*lines[:2], lines[2][:50]]))
+    result = invoke("support", str(log), "--model", "mini-llm", "--out", str(out))
+    assert result.exit_code == 0
+    assert [len(json.loads(line)["digest"]) for line in kept.read_text().splitlines() if line.endswith("}")] == [24] * 3
+
+
+def test_bad_rows_and_options_are_refused(log, tmp_path):
+    result = invoke("support", str(log), "--fail-under", "2")
+    assert result.exit_code == 2
+    assert "--fail-under 2: a share from 0 to 1." in result.stderr
+    mixed = tmp_path / "mixed.jsonl"
+    mixed.write_text(f"{log.read_text().splitlines()[0]}\n{{}}\n")
+    result = invoke("support", str(mixed), "--model", "mini-llm", "--out", str(tmp_path / "report.html"))
+    assert result.exit_code == 1
+    assert "row 2: 'question' is missing" in result.stderr
+
+
+def test_a_calibration_needs_labels(log):
+    result = invoke("calibrate", "mini-llm", "--data", str(log))
+    assert result.exit_code == 2
+    assert "row 1 has no labels" in result.stderr
