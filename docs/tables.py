@@ -20,6 +20,7 @@ from typing import Any
 import architecture_tables
 import install_tables
 import leaderboard
+import support_tables
 import verdicts
 import yaml
 from cards import CARDS, card_rows, metrics
@@ -779,6 +780,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "long-prompts": long_prompts,
     "real-models": real_models,
     "real-responses": real_responses,
+    "support-verdicts": lambda: support_tables.verdicts(RESULTS / "support.json"),
+    "support-figures": lambda: support_tables.figures(RESULTS / "support.json"),
+    "support-cost": lambda: support_tables.cost(RESULTS / "support.json"),
     "large": large,
     "folded": folded,
     "agreement": agreement,

@@ -220,5 +220,5 @@ def _totals(rows: Sequence[ReportRow]) -> list[ReportTotal]:
     totals = [ReportTotal("answers without an unsupported sentence", good, len(rows), *wilson(good, len(rows)))]
     for verdict in VERDICTS:
         count = sum(unit.verdict == verdict for unit in units)
-        totals.append(ReportTotal(f"sentences {verdict}", count, len(units), *wilson(count, len(units))))
+        totals.append(ReportTotal(f"sentences: {verdict}", count, len(units), *wilson(count, len(units))))
     return totals

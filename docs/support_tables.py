@@ -1,0 +1,74 @@
+"""Tables of what verdicts and each of their figures are worth, from benchmarks/results/support.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+KINDS = {
+    "true": "true, in the text's words",
+    "reworded": "true, in other words",
+    "twice": "true, stated twice",
+    "made_up": "a value that occurs nowhere",
+    "swapped": "the value of another",
+    "unanswerable": "not stated, answered all the same",
+    "denied": "the opposite of a stated fact",
+    "by_heart": "known by heart, not stated",
+    "repeated": "said again",
+}
+
+
+def runs(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text())
+
+
+def rows(header: list[str], lines: list[list[str]]) -> str:
+    marks = [header, ["---"] * len(header), *lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in marks)
+
+
+def verdicts(path: Path) -> str:
+    """The share of right verdicts by kind of sentence, calibrated and by thresholds alone."""
+    lines = []
+    for run in runs(path):
+        for kind, text in KINDS.items():
+            own = [run["verdicts"][manner]["kinds"].get(kind) for manner in ("calibrated", "thresholds")]
+            if all(own):
+                lines.append([run["model"], text, str(own[0]["of"]), *(share(one) for one in own)])
+        means = [f"{100 * run['verdicts'][manner]['balanced_accuracy']:.1f}" for manner in ("calibrated", "thresholds")]
+        lines.append([run["model"], "balanced accuracy", str(run["held_out"]), *means])
+    return rows(["model", "sentences", "held out", "right, calibrated, %", "right, by thresholds, %"], lines)
+
+
+def share(one: dict[str, Any]) -> str:
+    return f"{100 * one['right'] / one['of']:.0f} [{100 * one['low']:.0f}, {100 * one['high']:.0f}]"
+
+
+def figures(path: Path) -> str:
+    """AUROC of each figure, true sentences against false ones of each kind."""
+    lines = []
+    for run in runs(path):
+        kinds = [kind for kind in ("made_up", "swapped", "unanswerable") if run["auroc"].get(kind)]
+        names = [name for name in run["auroc"][kinds[0]] if name != "sentences"]
+        for name in names:
+            cells = [run["auroc"][kind].get(name) for kind in ("made_up", "swapped", "unanswerable")]
+            shown = ["" if cell is None else f"{cell[0]:.2f} [{cell[1]:.2f}, {cell[2]:.2f}]" for cell in cells]
+            lines.append([run["model"], name.replace("_", " "), *shown])
+    return rows(["model", "figure", "made up", "swapped", "unanswerable"], lines)
+
+
+def cost(path: Path) -> str:
+    """Forward passes and time of an answer, beside the full computation."""
+    lines = []
+    for run in runs(path):
+        full = run["agreement_with_full"]
+        same = "" if full is None else f"{full['same']} of {full['of']}"
+        part = "" if full is None else f"{100 * full['forwards']:.0f} %"
+        own = run["cost"]
+        lines.append(
+            [run["model"], str(run["sentences"]), f"{own['forwards']:.1f}", f"{own['seconds']:.2f}", part, same]
+        )
+    return rows(
+        ["model", "sentences", "forward passes", "CPU s an answer", "of the full computation", "same verdict"], lines
+    )
