@@ -41,6 +41,7 @@ class LinearMixing(Mixing, Protocol):
     @property
     def value(self) -> Values: ...
     def pick(self, rows: slice | Positions) -> LinearMixing: ...
+    def repeat(self, times: int) -> LinearMixing: ...
     def gradient(self, of_mixed: Values) -> AttentionMap:
         """The gradient of the map, given that of the mixed values: dO vᵀ."""
         ...
@@ -69,6 +70,10 @@ class KeptMap:
 
     def pick(self, rows: slice | Positions) -> KeptMap:
         return KeptMap(pick_rows(self.values, rows))
+
+    def repeat(self, times: int) -> KeptMap:
+        """Repeat the maps, without a copy if there is a single one."""
+        return KeptMap(repeat_examples(self.values, times))
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,11 @@ def tiles(mixing: Mixing) -> Iterator[slice]:
     height = max(1, TILE // max(1, batch * heads * keys))
     for start in range(0, queries, height):
         yield slice(start, min(start + height, queries))
+
+
+def repeat_examples(x: Tensor, times: int) -> Tensor:
+    """Repeat a tensor along its first axis, without a copy if that has one entry."""
+    return x.expand(times, *x.shape).flatten(0, 1)
 
 
 def pick_rows(x: Tensor, rows: slice | Positions) -> Tensor:
