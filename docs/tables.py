@@ -206,16 +206,18 @@ def as_measured(label: str) -> str:
 
 
 def responses() -> str:
-    """What a response costs to explain, in forward + backward passes."""
-    report = result("responses")
-    rows = []
-    for label, figures in report["figures"].items():
-        is_call = "calls" in figures
-        runs = f"{figures['calls']} ({figures['examples']})" if is_call else "–"
-        name = as_measured(label) if is_call else f"gradients of maps alone: {label}"
-        rows.append([name, f"{figures['seconds']:.3f}", f"{figures['ratio']:.1f}", runs])
-    unit = f"s, {report['response_tokens']} rows, {report['prompt_tokens']} tokens before them"
-    return table(["what", unit, "forward + backward passes", "forwards (examples)"], rows)
+    """What a response costs to explain, in forward + backward passes, by model."""
+    parts = []
+    for model, report in result("responses").items():
+        rows = []
+        for label, figures in report["figures"].items():
+            is_call = "calls" in figures
+            runs = f"{figures['calls']} ({figures['examples']})" if is_call else "–"
+            name = label if is_call else f"gradients of maps alone: {label}"
+            rows.append([name, f"{figures['seconds']:.3f}", f"{figures['ratio']:.1f}", runs])
+        what = f"{model}: {report['response_tokens']} rows, {report['prompt_tokens']} tokens before them"
+        parts.append(table([what, "seconds", "forward + backward passes", "forwards (examples)"], rows))
+    return "\n\n".join(parts)
 
 
 def peers() -> str:
