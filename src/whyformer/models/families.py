@@ -191,7 +191,13 @@ FAMILIES: dict[str, Family] = {
     "videomae": _VIDEO_ENCODER,
     "vivit": _VIDEO_ENCODER,
     "vjepa2": Family(
-        "pool", scaled=NOTHING, mask=None, others=(Stream("image"),), arrange=pooled_by_query, modality="video"
+        "pool",
+        scaled=NOTHING,
+        mask=None,
+        others=(Stream("image"),),
+        arrange=pooled_by_query,
+        modality="video",
+        processor=("VideoMAEImageProcessor", "video_preprocessor_config.json"),
     ),
     "lxmert": Family(
         "text",
