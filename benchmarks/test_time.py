@@ -76,7 +76,9 @@ def main() -> None:
     for file, (cases, seconds) in list(table.items())[: options.most]:
         print(f"{seconds:7.1f} s {cases:5} cases  {file}")
     total = sum(seconds for _, seconds in table.values())
-    print(f"{total:7.1f} s {sum(cases for cases, _ in table.values()):5} cases, and {plugin.collection:.1f} s to collect")
+    print(
+        f"{total:7.1f} s {sum(cases for cases, _ in table.values()):5} cases, and {plugin.collection:.1f} s to collect"
+    )
     raise SystemExit(code)
 
 

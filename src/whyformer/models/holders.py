@@ -12,7 +12,7 @@ from whyformer.models.pooling import Pooling, check_modules, stated_pooling
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldModel:
     """A model taken out of an object: its processor, how its states are pooled, and notes for `doctor`."""
 
     model: nn.Module
@@ -21,12 +21,12 @@ class Held:
     notes: tuple[str, ...] = ()
 
 
-def held_by(value: Any) -> Held | None:
+def model_in(value: Any) -> HeldModel | None:
     """Return the model of a pipeline, a SentenceTransformer or a CrossEncoder; None for anything else."""
     if _is_a(value, "transformers.pipelines.base", "Pipeline"):
-        return Held(value.model, _processor(value))
+        return HeldModel(value.model, _processor(value))
     if _is_a(value, "sentence_transformers", "CrossEncoder"):
-        return Held(value[0].auto_model, value.tokenizer)
+        return HeldModel(value[0].auto_model, value.tokenizer)
     if _is_a(value, "sentence_transformers", "SentenceTransformer"):
         return _sentence_transformer(value)
     return None
@@ -45,7 +45,7 @@ def _processor(pipeline: Any) -> Any:
     return getattr(pipeline, "processor", None) or (parts[0] if len(parts) == 1 else None)
 
 
-def _sentence_transformer(model: Any) -> Held:
+def _sentence_transformer(model: Any) -> HeldModel:
     name = "The SentenceTransformer"
     layers = list(model)
     check_modules((type(layer).__name__ for layer in layers), name, "its layers")
@@ -53,4 +53,4 @@ def _sentence_transformer(model: Any) -> Held:
     pooling = stated_pooling(pools[0].get_config_dict(), name, "Pooling layer") if pools else None
     prompt = (getattr(model, "prompts", None) or {}).get(getattr(model, "default_prompt_name", None))
     notes = (f"Its prompt {prompt!r:.60} is not put before the texts: write it there yourself.",) if prompt else ()
-    return Held(layers[0].auto_model, model.tokenizer, pooling, notes)
+    return HeldModel(layers[0].auto_model, model.tokenizer, pooling, notes)

@@ -13,7 +13,7 @@ from whyformer.errors import WhyformerError
 from whyformer.models.joined import MapTokens
 from whyformer.watching.deformable import SampledAttention
 from whyformer.watching.kernels import Attention
-from whyformer.watching.mixing import KeptMap, MixedGradient, Mixing, made, reached_queries, tiles
+from whyformer.watching.mixing import KeptMap, MixedGradient, Mixing, reached_queries, resolve_lazy, tiles
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,13 @@ class AttentionRecord:
     @property
     def call(self) -> Attention | None:
         """The attention call behind a map that is not kept."""
-        source = made(self.source)
+        source = resolve_lazy(self.source)
         return source if isinstance(source, Attention) else None
 
     @property
     def mixed_gradient(self) -> MixedGradient | None:
         """The gradient of the mixed values of a map that is not kept, with the call."""
-        gradient = made(self.gradient_source)
+        gradient = resolve_lazy(self.gradient_source)
         return gradient if isinstance(gradient, MixedGradient) else None
 
     @property

@@ -120,7 +120,7 @@ class Lazy:
         return self.make().pick(rows)
 
 
-def made(mixing: Mixing | None) -> Mixing | None:
+def resolve_lazy(mixing: Mixing | None) -> Mixing | None:
     """Resolve a lazy mixing."""
     return mixing.make() if isinstance(mixing, Lazy) else mixing
 
@@ -134,7 +134,7 @@ def map_gradient(source: Tensor | LinearMixing, of_probe: Tensor, batch: int, sh
 
 def reached_queries(gradient: Mixing) -> TokenMask:
     """Which queries the score depends on, given the gradient of a map."""
-    source = made(gradient)
+    source = resolve_lazy(gradient)
     assert source is not None
     values = source.of_mixed if isinstance(source, MixedGradient) else source()
     return values.abs().amax(dim=(1, 3)) > 0
