@@ -278,10 +278,9 @@ _STOCK_HEADS = (
     "ForAudioClassification",
 )
 
-ROW_TO_WRITE = (
-    "Write its row: whyformer.extend.FAMILIES[model.config.model_type] = "
-    'whyformer.extend.Family(stream="text", readout="first", scaled="path.of.a.module").'
-)
+_ROW = "Write its row: whyformer.extend.FAMILIES[model.config.model_type] = whyformer.extend.Family"
+ROW_TO_WRITE = f'{_ROW}(stream="text", readout="first", scaled="path.of.a.module").'
+ROW_OF_STREAMS = f'{_ROW}("target", others=(…), attention=(…)); docs/concepts/streams.md shows one.'
 
 
 def family_of(model: nn.Module, inputs: Inputs) -> Family:

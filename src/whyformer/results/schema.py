@@ -249,8 +249,11 @@ def read_offsets(value: Any) -> tuple[int, int]:
 FIELD_READERS: dict[Any, Callable[[Any], Any]] = {
     int: read_integer,
     float: read_number,
-    list[int]: read_list_of(read_integer),
     float | None: _number_or_none,
+    str: read_text,
+    list[int]: read_list_of(read_integer),
+    list[float]: read_list_of(read_number),
+    list[str]: read_list_of(read_text),
     Box: _box,
     Image.Image: _picture,
 }

@@ -12,7 +12,7 @@ from torch import nn
 
 from whyformer.axes import Inputs, StreamScores, TokenScores
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.models.families import ROW_TO_WRITE
+from whyformer.models.families import ROW_OF_STREAMS
 from whyformer.models.family import Family
 from whyformer.models.joined import AttentionShapes, Place, Transfer
 from whyformer.tracing.flow import Step, each_record, records_of
@@ -55,7 +55,7 @@ def _turns(family: Family, path: str) -> tuple[str, list[tuple[str, str]]]:
     part = next((part for part, _, _ in family.attention if fnmatchcase(path, f"*{part}*")), None)
     if part is None:
         whose = repr(path) if path else "without a plain output projection"
-        raise UnsupportedModel(f"The family's row does not assign this attention to streams: {whose}. {ROW_TO_WRITE}")
+        raise UnsupportedModel(f"The family's row does not assign this attention to streams: {whose}. {ROW_OF_STREAMS}")
     return part, [(query, key) for name, query, key in family.attention if name == part]
 
 
