@@ -40,14 +40,14 @@ def focused_rows(
 
 
 def source_gains(scorer: ResponseScorer, reply: Reply, sources: Sequence[Source]) -> np.ndarray:
-    """How much likelier the sources make each token of a reply, in nats; negative where they make it less likely.
+    """The gain in log-probability, in nats, of each token of a reply by the sources; negative if they lower it.
 
     The question stays in the prompt, so that its own words and those of grammar gain nothing.
     """
     if reply.exchange.image_prompt is not None or reply.exchange.audio is not None:
         raise WhyformerError(
-            "focus='sources' asks again without the sources, and this prompt has more than words in it: leave it out, "
-            "or give a weight for each token of the response."
+            "focus='sources' runs the model without the sources, which are removed from a text, and this prompt has more "
+            "than words: leave it out, or give a weight for each token of the response."
         )
     shorter = scorer.variant(reply.prompt, places_but_the_question(reply.prompt, sources))
     variants = [scorer.variant(reply.prompt), shorter]
@@ -57,7 +57,7 @@ def source_gains(scorer: ResponseScorer, reply: Reply, sources: Sequence[Source]
 
 
 def places_but_the_question(prompt: Prompt, sources: Sequence[Source]) -> list[CharRange]:
-    """Where the sources stand, without those that are the question; all of them if nothing else is left.
+    """The places of the sources without the question; all of them if nothing else is left.
 
     The question is what is not a document, or else the last paragraph of the last message of the user, or of the text;
     in a text of one paragraph its last sentence. Ranges that the caller chose are all taken.

@@ -13,7 +13,7 @@ from whyformer.models.pooling import Pooling, check_modules, stated_pooling
 
 @dataclass(frozen=True)
 class HeldModel:
-    """A model taken out of an object: its processor, how its states are pooled, and notes for `doctor`."""
+    """The model of a pipeline or a sentence-transformers object: its processor, its pooling, and notes for `doctor`."""
 
     model: nn.Module
     processor: Any
@@ -33,13 +33,13 @@ def model_in(value: Any) -> HeldModel | None:
 
 
 def _is_a(value: Any, module: str, name: str) -> bool:
-    """Whether it is an instance of a class of a library that may not even be imported."""
+    """Whether it is an instance of a class of a library that may not be imported yet."""
     kind = getattr(sys.modules.get(module), name, None)
     return isinstance(kind, type) and isinstance(value, kind)
 
 
 def _processor(pipeline: Any) -> Any:
-    """The processor of a pipeline; None where it has several parts, which are found beside the model's weights."""
+    """The processor of a pipeline; None if it has several parts, which are loaded from the model's folder."""
     names = ("tokenizer", "image_processor", "feature_extractor")
     parts = [part for name in names if (part := getattr(pipeline, name, None)) is not None]
     return getattr(pipeline, "processor", None) or (parts[0] if len(parts) == 1 else None)

@@ -165,7 +165,7 @@ def load(
 def _unchanged(
     name: str, before: Mapping[str, tuple[int, ...]], revision: str | None = None
 ) -> Mapping[str, tuple[int, ...]]:
-    """The stamps of a model's files, which must be those from before it was read."""
+    """The stamps of a model's files; raise if they changed while it was read."""
     stamps = file_stamps(name, revision)
     if any(stamps.get(file) != stamp for file, stamp in before.items()):
         raise WhyformerError(f"The files of {name!r} changed while they were read: load it again.")

@@ -62,8 +62,8 @@ class Reads:
         for name in ("maps", "gradients", "relevances"):
             check_choice(f"Reads: {name}", getattr(self, name), Extent)
         check_choice("Reads: inputs", self.inputs, InputReading)
-        if not isinstance(self.states, bool):
-            check_choice("Reads: states", self.states, Literal["of others"])
+        if self.states not in (True, False, "of others"):
+            raise WhyformerError(f"Reads: states={self.states!r}. Choose from: True, False, of others.")
         is_inside = {self.gradients, self.relevances} != {"none"} or self.state_gradients
         if self.inputs != "none" and is_inside:
             raise WhyformerError("Reads: a method reads the inputs, or gradients and relevances inside, not both.")
