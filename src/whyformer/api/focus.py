@@ -46,8 +46,8 @@ def source_gains(scorer: ResponseScorer, reply: Reply, sources: Sequence[Source]
     """
     if reply.exchange.image_prompt is not None or reply.exchange.audio is not None:
         raise WhyformerError(
-            "focus='sources' runs the model without the sources, which are removed from a text, and this prompt has more "
-            "than words: leave it out, or give a weight for each token of the response."
+            "focus='sources' runs the model without the sources, which are removed from a text, and this prompt has "
+            "more than words: leave it out, or give a weight for each token of the response."
         )
     shorter = scorer.variant(reply.prompt, places_but_the_question(reply.prompt, sources))
     variants = [scorer.variant(reply.prompt), shorter]
