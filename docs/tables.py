@@ -30,7 +30,7 @@ from method_pages import EVERY_METHOD, method_pages
 
 import whyformer
 from whyformer.app.limits import Limits
-from whyformer.backward.kinds import KINDS
+from whyformer.backward.kinds import OPERATION_KINDS
 from whyformer.backward.rules import LIBRA, RULES
 from whyformer.benchmark import read_suite
 from whyformer.inputs.read import MOST_ASPECT
@@ -152,7 +152,7 @@ def rules() -> str:
     sets = {**RULES, '`backward="libra"`': LIBRA}
     rows = []
     for kind in dict.fromkeys(kind for found in sets.values() for kind in found):
-        plain = [name for name, of in KINDS.items() if of == kind and name.strip("_") == name]
+        plain = [name for name, of in OPERATION_KINDS.items() if of == kind and name.strip("_") == name]
         names = sorted(name for name in plain if "div" not in name)
         parts = [", ".join(f"`{name}`" for name in names), KIND_NOTES.get(kind, "")]
         cells = [f"`{found[kind].__name__}`" if kind in found else "gradient" for found in sets.values()]

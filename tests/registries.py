@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from whyformer.backward.kinds import KINDS
+from whyformer.backward.kinds import OPERATION_KINDS
 from whyformer.backward.rules import RULES
 from whyformer.benchmark import PROTOCOLS
 from whyformer.data.readers import READERS
@@ -13,7 +13,7 @@ from whyformer.methods.registry import METHODS
 from whyformer.models.families import FAMILIES
 from whyformer.render.layout_kinds import LAYOUT_KINDS
 
-REGISTRIES = (METHODS, PROTOCOLS, READERS, FAMILIES, RULES, KINDS, LAYOUT_KINDS)
+REGISTRIES = (METHODS, PROTOCOLS, READERS, FAMILIES, RULES, OPERATION_KINDS, LAYOUT_KINDS)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ SHARED_BASENAMES = {"__init__.py"}
 SHARED_NAMES = {
     # Scenes and facts are two worlds with the same public interface.
     *("COLOURS", "Example", "KINDS", "SPLITS", "THINGS", "example"),
-    "TYPE_CHECKING",  # a stand-in for typing's own where importing typing takes too long
     "run_shards",  # every engine has one
     *("MODALITY", "collate", "encode", "lay_out", "noise", "place"),  # the interface of a modality
     "Question",  # of Facts World, and the one that a trace answers

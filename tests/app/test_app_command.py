@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import invoke, refusal
+from commands import invoke, process, refusal
 from whyformer.app import server
 from whyformer.app.limits import Limits
 
@@ -68,10 +68,11 @@ def test_a_model_named_at_the_start_is_offered_first(launches, bert):
 def test_a_port_that_is_taken_is_refused_with_the_options_of_the_command():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        line = refusal("app", "--no-browser", "--port", port)
-    assert line == (
-        f"Cannot listen on 127.0.0.1:{port}: the port is in use, or this machine does not have that address. "
-        "Choose another --port or --host."
+        result = process("app", "--no-browser", "--port", port)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"whyformer: Cannot listen on 127.0.0.1:{port}: the port is in use, or this machine does not have "
+        "that address. Choose another --port or --host.\n"
     )
 
 
