@@ -35,6 +35,7 @@ from .results.part import Part as Part
 from .results.part import TopItem as TopItem
 from .results.part import Word as Word
 from .results.response import Response as Response
+from .served.endpoint import Endpoint as Endpoint
 from .targets.scores import Pixel as Pixel
 from .targets.scores import Region as Region
 from .targets.scores import Target as Target

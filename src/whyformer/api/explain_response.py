@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from whyformer.api.attribute import (
     first_that_applies,
 )
 from whyformer.api.exchange_scores import ScoringEngine
+from whyformer.api.explain_served import CONFIRMED, Proxy, explain_served
 from whyformer.api.focus import Focus, focused_rows
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.replies import Reply, reply_of
@@ -32,6 +34,7 @@ from whyformer.methods.registry import Method, method_named
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.results.response import Response
 from whyformer.results.source_pooling import SourceAggregate
+from whyformer.served.scored_tokens import ScoreFunction
 
 
 def explain_response(
@@ -51,6 +54,9 @@ def explain_response(
     tokens: int = 64,
     seed: int | None = None,
     processor: Any = None,
+    score: ScoreFunction | None = None,
+    proxy: str | Path | nn.Module | LoadedModel | None = None,
+    confirm: int = CONFIRMED,
     batch_size: int | None = None,
     progress: bool = False,
     backward: Backward | None = None,
@@ -92,7 +98,14 @@ def explain_response(
         tokens: The maximum number of tokens that the model writes.
         seed: None writes the most likely tokens; a number samples them by the model's generation settings with that
             seed. Methods that sample (context_ablation, random) use it too.
-        processor: The tokenizer of your own module, if its folder has none.
+        processor: The tokenizer of your own module, if its folder has none; or that of a served model, if its chat
+            template is needed.
+        score: A model that is only served, in place of `model`: an Endpoint, or a function (prompts, responses) that
+            returns for each a (text, log-probability) pair per token, or one number for the whole response. The method
+            removes sources, "context_ablation" by default. The rendered text of a prompt is what is sent.
+        proxy: With `score`, a local model that ranks the sources by its insides, so that the served model is asked
+            about the first of them only.
+        confirm: With `proxy`, the number of sources that the served model is asked about; the others score 0.
         batch_size: The number of rows that run at once; by default as many as fill the device, fewer if memory runs
             out.
         progress: Whether to show a progress bar.
@@ -129,6 +142,9 @@ def explain_response(
         tokens=tokens,
         seed=seed,
         processor=processor,
+        score=score,
+        proxy=proxy,
+        confirm=confirm,
         batch_size=batch_size,
         progress=progress,
         backward=backward,
@@ -154,6 +170,9 @@ def explain_responses(
     tokens: int = 64,
     seed: int | None = None,
     processor: Any = None,
+    score: ScoreFunction | None = None,
+    proxy: str | Path | nn.Module | LoadedModel | None = None,
+    confirm: int = CONFIRMED,
     batch_size: int | None = None,
     progress: bool = False,
     backward: Backward | None = None,
@@ -177,6 +196,9 @@ def explain_responses(
         tokens: As in `explain_response`.
         seed: As in `explain_response`, the same for all.
         processor: As in `explain_response`.
+        score: As in `explain_response`.
+        proxy: As in `explain_response`.
+        confirm: As in `explain_response`.
         batch_size: As in `explain_response`.
         progress: As in `explain_response`.
         backward: As in `explain_response`.
@@ -198,14 +220,30 @@ def explain_responses(
         raise WhyformerError(
             f"explain_responses takes a list of prompts, not one ({str(prompts)[:40]!r}): use explain_response."
         )
-    options = _checked_options(method, backward, options, seed)
     check_choice("aggregate", aggregate, SourceAggregate)
-    check_choice("sinks", sinks, SinkChoice)
-    loaded_model = resolve_model(model, processor)
     all_prompts, cases = list(prompts), []
     settings: dict[str, Any] = {"responses": responses, "contexts": contexts, "contrasts": contrasts}
     settings["focus"] = [focus] * len(all_prompts) if isinstance(focus, str) else focus
-    each = zip(all_prompts, *(_one_each(*item, len(all_prompts)) for item in settings.items()), strict=True)
+    each = list(zip(all_prompts, *(_one_each(*item, len(all_prompts)) for item in settings.items()), strict=True))
+    if score is not None:
+        unusable = {"model": model != "mini-llm", "focus": focus != "none", "backward": backward}
+        return explain_served(
+            [dict(zip(("prompt", "response", "context", "contrast"), case, strict=False)) for case in each],
+            score,
+            method,
+            options | ({} if seed is None else {"seed": seed}),
+            unusable | {"batch_size": batch_size},
+            processor=processor,
+            proxy=None if proxy is None else _proxy(proxy, layout, confirm),
+            progress=progress,
+            layout=layout,
+            units=units,
+            sources=sources,
+            aggregate=aggregate,
+        )
+    options = _checked_options(method, backward, options, seed)
+    check_choice("sinks", sinks, SinkChoice)
+    loaded_model = resolve_model(model, processor)
     for prompt, response, context, contrast, own_focus in each:
         opening = encode_prompt(loaded_model, prompt, context, layout)
         chosen = sources_of(opening.prompt, sources)
@@ -231,6 +269,11 @@ def explain_responses(
         ]
 
     return first_that_applies(method, backward, options, run, default)
+
+
+def _proxy(model: Any, layout: str | None, confirm: int) -> Proxy:
+    """A local model that ranks the sources of a served one."""
+    return Proxy(partial(explain_response, model=resolve_model(model), layout=layout), confirm)
 
 
 def _case(

@@ -21,16 +21,16 @@ class ResponseToken:
     """A token of a response: its position, and the model's prediction of it.
 
     `log_probability` and `entropy` are in nats, the latter of the whole distribution at this position; `rank` is 1 for
-    the most likely token.
+    the most likely token. A served model may not say the id, the entropy or the rank: then they are None.
     """
 
-    id: int
+    id: int | None
     text: str
     start: int
     end: int
     log_probability: float
-    entropy: float
-    rank: int
+    entropy: float | None
+    rank: int | None
     is_special: bool = False
 
 

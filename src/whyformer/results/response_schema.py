@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +19,7 @@ from whyformer.results.schema import (
     FILE_FIELDS,
     as_json,
     layout_dict,
+    or_none,
     read_boolean,
     read_field,
     read_integer,
@@ -89,7 +90,6 @@ def read_response(document: Any) -> Response:
     prompt = read_field(document, "prompt", read_mapping)
     refuse_others(document, RESPONSE_FIELDS)
     refuse_others(prompt, ("text", "rendered", "messages", "documents", "tokens"))
-    seed = document.get("seed")
     return Response(
         prompt=Prompt(
             text=read_field(prompt, "text", read_text),
@@ -117,13 +117,13 @@ def read_response(document: Any) -> Response:
         model=read_field(document, "model", read_text),
         options=read_field(document, "options", read_mapping),
         notes=tuple(read_field(document, "notes", read_list_of(read_text))),
-        seed=None if seed is None else read_integer(seed),
+        seed=or_none(read_integer)(document.get("seed")),
     )
 
 
-def _rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
+def _rows(columns: dict[str, Any], read_id: Callable[[Any], int | None] = read_integer) -> list[dict[str, Any]]:
     """Transpose the columns of tokens to one dict per token."""
-    ids, texts = read_field(columns, "ids", read_list_of(read_integer)), read_field(columns, "texts", _texts)
+    ids, texts = read_field(columns, "ids", read_list_of(read_id)), read_field(columns, "texts", _texts)
     offsets = read_field(columns, "offsets", read_list_of(read_offsets))
     special = read_field(columns, "special", read_list_of(read_boolean))
     if not len(ids) == len(texts) == len(offsets) == len(special):
@@ -141,11 +141,10 @@ def _prompt_tokens(columns: Any) -> list[dict[str, Any]]:
 
 def _response_tokens(columns: dict[str, Any]) -> list[ResponseToken]:
     refuse_others(columns, (*TOKEN_FIELDS, "log_probabilities", "entropies", "ranks"))
-    rows = _rows(columns)
-    log_probabilities, entropies = (
-        read_field(columns, name, read_list_of(read_number)) for name in ("log_probabilities", "entropies")
-    )
-    ranks = read_field(columns, "ranks", read_list_of(read_integer))
+    rows = _rows(columns, or_none(read_integer))
+    log_probabilities = read_field(columns, "log_probabilities", read_list_of(read_number))
+    entropies = read_field(columns, "entropies", read_list_of(or_none(read_number)))
+    ranks = read_field(columns, "ranks", read_list_of(or_none(read_integer)))
     if not len(rows) == len(log_probabilities) == len(entropies) == len(ranks):
         raise WhyformerError(f"its {len(rows)} tokens have {len(ranks)} ranks and {len(entropies)} entropies")
     return [
