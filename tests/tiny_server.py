@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any
 
-TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]|\s+$")
+TOKEN = re.compile(r" ?\w+| ?[^\w\s]|\s")
 MOST_REQUESTS = 2000
 
 
@@ -51,7 +51,7 @@ def completions_answer(body: dict[str, Any], *, offsets: bool = True) -> dict[st
     }
     if offsets:
         figures["text_offset"] = [*places, place]
-    return {"choices": [{"text": body["prompt"] + " and", "logprobs": figures}]}
+    return {"choices": [{"text": (body["prompt"] if body.get("echo") else "") + " and", "logprobs": figures}]}
 
 
 def vllm_answer(body: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from whyformer import Endpoint
 from whyformer.errors import WhyformerError
 from whyformer.served import http_client
 from whyformer.served.api_formats import route
-from whyformer.served.scored_tokens import RawToken, checked_scores, response_part
+from whyformer.served.served_tokens import RawToken, checked_scores, response_part
 
 PROMPTS = ["The key is in the drawer. Where is the key?", "Where is the key?", "Nothing."]
 RESPONSE = " The key is in the drawer."
@@ -133,20 +133,24 @@ def test_trouble_that_stays_ends_in_one_line():
         assert "\n" not in str(caught.value)
 
 
+MISSING = "answered without what api='completions' asks for"
 FINAL = {
     "an unknown model": (Misbehaviour(404, {}, b'{"error": "no such model"}'), "refused the request, status 404"),
     "a redirection": (Misbehaviour(307, {"Location": "http://127.0.0.1:1/"}, b""), "refused the request, status 307"),
     "a page": (Misbehaviour(content=b"<html>Bad gateway</html>"), "not JSON: <html>Bad gateway</html>"),
-    "JSON of another kind": (Misbehaviour(content=b'{"ok": true}'), "without log-probabilities"),
-    "a list": (Misbehaviour(content=b"[]"), "without log-probabilities"),
-    "null log-probabilities": (Misbehaviour(content=b'{"choices": [{"logprobs": null}]}'), "without log-probabilities"),
+    "JSON of another kind": (Misbehaviour(content=b'{"ok": true}'), MISSING),
+    "a list": (Misbehaviour(content=b"[]"), MISSING),
+    "null log-probabilities": (
+        Misbehaviour(content=b'{"choices": [{"logprobs": null}]}'),
+        MISSING,
+    ),
     "columns of different lengths": (
         Misbehaviour(content=b'{"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": []}}]}'),
-        "without log-probabilities",
+        MISSING,
     ),
     "texts for numbers": (
         Misbehaviour(content=b'{"choices": [{"logprobs": {"tokens": ["a"], "token_logprobs": ["x"]}}]}'),
-        "without log-probabilities",
+        MISSING,
     ),
     "another text": (
         Misbehaviour(content=json.dumps(completions_answer({"prompt": "Something else."})).encode()),
@@ -166,7 +170,7 @@ def test_a_wrong_answer_ends_in_one_line_without_a_second_request(odd, message):
 
 
 def test_an_answer_without_end_is_refused(monkeypatch):
-    monkeypatch.setattr(http_client, "MOST_BYTES", 1000)
+    monkeypatch.setattr(http_client, "MOST_ANSWER_BYTES", 1000)
     with tiny_server(Misbehaviour(content=b" " * 2000)) as server, pytest.raises(WhyformerError, match="more than"):
         Endpoint(server.url, "tiny")(PROMPTS[:1], [RESPONSE])
 

@@ -21,10 +21,11 @@ class ResponseToken:
     """A token of a response: its position, and the model's prediction of it.
 
     `log_probability` and `entropy` are in nats, the latter of the whole distribution at this position; `rank` is 1 for
-    the most likely token. A served model may not say the id, the entropy or the rank: then they are None.
+    the most likely token. Where only a server knows them, the entropy and the rank are None and
+    the id is -1.
     """
 
-    id: int | None
+    id: int
     text: str
     start: int
     end: int

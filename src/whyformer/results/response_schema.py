@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -121,9 +121,9 @@ def read_response(document: Any) -> Response:
     )
 
 
-def _rows(columns: dict[str, Any], read_id: Callable[[Any], int | None] = read_integer) -> list[dict[str, Any]]:
+def _rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
     """Transpose the columns of tokens to one dict per token."""
-    ids, texts = read_field(columns, "ids", read_list_of(read_id)), read_field(columns, "texts", _texts)
+    ids, texts = read_field(columns, "ids", read_list_of(read_integer)), read_field(columns, "texts", _texts)
     offsets = read_field(columns, "offsets", read_list_of(read_offsets))
     special = read_field(columns, "special", read_list_of(read_boolean))
     if not len(ids) == len(texts) == len(offsets) == len(special):
@@ -141,7 +141,7 @@ def _prompt_tokens(columns: Any) -> list[dict[str, Any]]:
 
 def _response_tokens(columns: dict[str, Any]) -> list[ResponseToken]:
     refuse_others(columns, (*TOKEN_FIELDS, "log_probabilities", "entropies", "ranks"))
-    rows = _rows(columns, or_none(read_integer))
+    rows = _rows(columns)
     log_probabilities = read_field(columns, "log_probabilities", read_list_of(read_number))
     entropies = read_field(columns, "entropies", read_list_of(or_none(read_number)))
     ranks = read_field(columns, "ranks", read_list_of(or_none(read_integer)))

@@ -1,4 +1,4 @@
-"""How servers are asked for the log-probabilities of a text, and what they answer."""
+"""The requests of APIs that return the log-probabilities of a text, and their answers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from whyformer.served.scored_tokens import RawToken
+from whyformer.errors import WhyformerError
+from whyformer.served.served_tokens import RawToken
 
+LEAST_SHIFTED = 5  # tokens that are predicted at the place before theirs, if the server shifts its figures
 ApiName = Literal["completions", "vllm", "sglang"]
 
 
@@ -18,12 +20,16 @@ class ApiFormat:
     Attributes:
         path: The path of its route, below the address of the server.
         request: The body of a request, given the model and the text.
-        tokens: The tokens in an answer. It raises a ValueError, LookupError or TypeError if there are none.
+        tokens: The tokens in an answer, given the text. It raises ValueError, LookupError or TypeError.
+        writing: The body of a request to continue a text by at most this many tokens, greedily.
+        text: The continuation in an answer; it raises likewise.
     """
 
     path: str
     request: Callable[[str, str], dict[str, Any]]
-    tokens: Callable[[Any], list[RawToken]]
+    tokens: Callable[[Any, str], list[RawToken]]
+    writing: Callable[[str, str, int], dict[str, Any]]
+    text: Callable[[Any], str]
 
 
 def route(url: str, api: ApiName) -> str:
@@ -40,21 +46,58 @@ def _completions_request(model: str, text: str) -> dict[str, Any]:
     return {"model": model, "prompt": text, "max_tokens": 1, "temperature": 0, "echo": True, "logprobs": 1}
 
 
-def _completions_tokens(answer: Any) -> list[RawToken]:
+def _completions_writing(model: str, text: str, tokens: int) -> dict[str, Any]:
+    return {"model": model, "prompt": text, "max_tokens": tokens, "temperature": 0}
+
+
+def _completions_text(answer: Any) -> str:
+    return _text(answer["choices"][0]["text"])
+
+
+def _completions_tokens(answer: Any, text: str) -> list[RawToken]:
     figures = answer["choices"][0]["logprobs"]
     texts, values = figures["tokens"], figures["token_logprobs"]
     starts = figures.get("text_offset") or [None] * len(texts)
-    return [
-        RawToken(_text(text), _number(value), None if start is None else int(start))
-        for text, value, start in zip(texts, values, starts, strict=True)
+    _check_alignment(texts, figures.get("top_logprobs") or [])
+    tokens = [
+        RawToken(_text(part), _number(value), None if start is None else int(start))
+        for part, value, start in zip(texts, values, starts, strict=True)
     ]
+    return tokens[: len(tokens) - _generated(texts, answer["choices"][0].get("text"), text)]
+
+
+def _generated(texts: Sequence[str], answer: Any, text: str) -> int:
+    """The number of generated tokens at the end, by the text of the answer, which begins with what was sent."""
+    if not isinstance(answer, str) or not answer.startswith(text):
+        return 0
+    rest, count = answer[len(text) :], 0
+    while rest and count < len(texts) and texts[-1 - count] and rest.endswith(texts[-1 - count]):
+        rest, count = rest[: -len(texts[-1 - count])], count + 1
+    return 0 if rest else count
+
+
+def _check_alignment(texts: Sequence[str], likeliest: Sequence[Any]) -> None:
+    """Check that figures are those of their own tokens, by the likeliest token at each place.
+
+    llama.cpp's Python server takes the figures of the next place unless a text begins with the token that begins texts.
+    """
+    first = [
+        max(one, key=lambda text: float(one[text])) if isinstance(one, dict) and one else None for one in likeliest
+    ]
+    own, next_ones = (sum(a == b for a, b in zip(first, shifted, strict=False)) for shifted in (texts, texts[1:]))
+    if next_ones >= LEAST_SHIFTED and next_ones > 2 * own:
+        raise WhyformerError(
+            "The server returns each token with the figures of the next: the likeliest token is the next one in "
+            f"{next_ones} places and the token itself in {own}. llama.cpp's Python server does this unless the text "
+            "begins with the model's beginning-of-text token: begin the prompt with it."
+        )
 
 
 def _vllm_request(model: str, text: str) -> dict[str, Any]:
     return {"model": model, "prompt": text, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
 
 
-def _vllm_tokens(answer: Any) -> list[RawToken]:
+def _vllm_tokens(answer: Any, _: str) -> list[RawToken]:
     tokens = []
     for entry in _rows(answer["choices"][0]["prompt_logprobs"])[1:]:  # nothing predicts the first token
         token, figures = next(iter(entry.items()))
@@ -75,7 +118,15 @@ def _sglang_request(_: str, text: str) -> dict[str, Any]:
     }
 
 
-def _sglang_tokens(answer: Any) -> list[RawToken]:
+def _sglang_writing(_: str, text: str, tokens: int) -> dict[str, Any]:
+    return {"text": text, "sampling_params": {"max_new_tokens": tokens, "temperature": 0}, "stream": False}
+
+
+def _sglang_text(answer: Any) -> str:
+    return _text(answer["text"])
+
+
+def _sglang_tokens(answer: Any, _: str) -> list[RawToken]:
     rows = _rows(answer["meta_info"]["input_token_logprobs"])
     return [RawToken(_text(text), _number(value), id=int(token)) for value, token, text in rows]
 
@@ -99,7 +150,9 @@ def _number(value: Any) -> float | None:
 
 
 API_FORMATS: Mapping[ApiName, ApiFormat] = {
-    "completions": ApiFormat("/v1/completions", _completions_request, _completions_tokens),
-    "vllm": ApiFormat("/v1/completions", _vllm_request, _vllm_tokens),
-    "sglang": ApiFormat("/generate", _sglang_request, _sglang_tokens),
+    "completions": ApiFormat(
+        "/v1/completions", _completions_request, _completions_tokens, _completions_writing, _completions_text
+    ),
+    "vllm": ApiFormat("/v1/completions", _vllm_request, _vllm_tokens, _completions_writing, _completions_text),
+    "sglang": ApiFormat("/generate", _sglang_request, _sglang_tokens, _sglang_writing, _sglang_text),
 }

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Event, Lock
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
 from whyformer.errors import WhyformerError, check_choice, check_count
 from whyformer.progress import track
-from whyformer.served.answer_cache import AnswerCache
+from whyformer.served.answer_cache import AnswerCache, CacheKey
 from whyformer.served.api_formats import API_FORMATS, ApiName, route
-from whyformer.served.http_client import HttpClient, RequestPace, Stopped
-from whyformer.served.scored_tokens import ScoredToken, response_part
+from whyformer.served.http_client import GivenUp, HttpClient, RequestPace
+from whyformer.served.served_tokens import ServedToken, response_part
 
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_Answer = TypeVar("_Answer")
+LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 CONNECT_SECONDS = 10.0
 
 
 @dataclass
 class Usage:
-    """What an endpoint has used so far: requests, tokens of prompts and responses, and answers from its cache."""
+    """The usage of an endpoint so far: requests, tokens of prompts and responses, and answers from its cache."""
 
     requests: int = 0
     tokens: int = 0
@@ -94,7 +95,7 @@ class Endpoint:
 
     def __call__(
         self, prompts: Sequence[str], responses: Sequence[str], *, progress: bool = False
-    ) -> list[tuple[ScoredToken, ...]]:
+    ) -> list[tuple[ServedToken, ...]]:
         """Score responses.
 
         Args:
@@ -113,31 +114,52 @@ class Endpoint:
         scored = {pair: self.cached_tokens(*pair) for pair in dict.fromkeys(pairs)}
         missing = [pair for pair, tokens in scored.items() if tokens is None]
         self.usage.cached += len(scored) - len(missing)
-        scored |= zip(missing, self._ask(missing, progress=progress), strict=True)
+        if missing:
+            answers = self._send([partial(self._score, pair) for pair in missing], progress=progress)
+            scored |= zip(missing, answers, strict=True)
         return [tokens for pair in pairs if (tokens := scored[pair]) is not None]
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("An Endpoint holds a key and is not pickled: make one in each process.")
 
-    def cached_tokens(self, prompt: str, response: str) -> tuple[ScoredToken, ...] | None:
+    def cached_tokens(self, prompt: str, response: str) -> tuple[ServedToken, ...] | None:
         """The tokens of a response that is in the cache; None if it is not there."""
-        return None if self._cache is None else self._cache.read(self._question(prompt, response), response)
+        return None if self._cache is None else self._cache.tokens(self._key(prompt, response), response)
+
+    def write(self, prompt: str, tokens: int) -> str:
+        """The likeliest continuation of a text, of at most this many tokens."""
+        key = self._key(prompt, "writes", str(tokens))
+        known = None if self._cache is None else self._cache.text(key)
+        if known is not None:
+            self.usage.cached += 1
+            return known
+        api = API_FORMATS[self.api]
+        (text,) = self._send(
+            [lambda client, stop: api.text(client.post(api.writing(self.model, prompt, tokens), stop))]
+        )
+        if self._cache is not None:
+            self._cache.keep_text(key, text)
+        return text
 
     @cached_property
     def _cache(self) -> AnswerCache | None:
         return None if self.cache is None else AnswerCache(Path(self.cache).expanduser())
 
-    def _question(self, prompt: str, response: str) -> tuple[str, ...]:
-        return route(self.url, self.api), self.api, self.model, prompt, response
+    @property
+    def _route(self) -> str:
+        return route(self.url, self.api)
 
-    def _ask(self, pairs: Sequence[tuple[str, str]], *, progress: bool) -> list[tuple[ScoredToken, ...]]:
-        """Send a request for each pair, several at once; after an error the others are given up."""
-        if not pairs:
-            return []
+    def _key(self, *question: str) -> CacheKey:
+        return self._route, self.api, self.model, *question
+
+    def _send(
+        self, requests: Sequence[Callable[[HttpClient, Event], _Answer]], *, progress: bool = False
+    ) -> list[_Answer]:
+        """Make requests, several at once; after an error the others are given up."""
         stop = Event()
         with httpx.Client(**self._connection()) as connection, ThreadPoolExecutor(self.concurrency) as pool:
             client = self._client(connection)
-            futures = [pool.submit(self._score, client, pair, stop) for pair in pairs]
+            futures = [pool.submit(self._checked, request, client, stop) for request in requests]
             try:
                 return [future.result() for future in track(futures, f"asking {self.model}", progress=progress)]
             except BaseException as error:
@@ -145,16 +167,23 @@ class Endpoint:
                 pool.shutdown(cancel_futures=True)
                 raise _first_error(futures) or error from None
 
-    def _score(self, client: HttpClient, pair: tuple[str, str], stop: Event) -> tuple[ScoredToken, ...]:
-        prompt, response = pair
-        answer = client.post(API_FORMATS[self.api].request(self.model, prompt + response), stop)
+    def _checked(self, request: Callable[[HttpClient, Event], _Answer], client: HttpClient, stop: Event) -> _Answer:
+        """The answer to a request; raise if something is missing from it."""
         try:
-            raw = API_FORMATS[self.api].tokens(answer)
+            return request(client, stop)
+        except WhyformerError:
+            raise
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise WhyformerError(
-                f"{client.url} answered without log-probabilities of the text it was sent, by api={self.api!r}: "
-                "the server must support echo with logprobs, or prompt_logprobs."
+                f"{client.url} answered without what api={self.api!r} asks for: the server must return "
+                "log-probabilities of the text it is sent, by echo with logprobs or by prompt_logprobs."
             ) from error
+
+    def _score(self, pair: tuple[str, str], client: HttpClient, stop: Event) -> tuple[ServedToken, ...]:
+        """The tokens of a response, asked for and kept in the cache."""
+        prompt, response = pair
+        api = API_FORMATS[self.api]
+        raw = api.tokens(client.post(api.request(self.model, prompt + response), stop), prompt + response)
         with self.usage.lock:
             self.usage.tokens += len(raw)
         try:
@@ -162,7 +191,7 @@ class Endpoint:
         except ValueError as error:
             raise WhyformerError(f"The answer of {client.url} cannot be used: {error}.") from error
         if self._cache is not None:
-            self._cache.write(self._question(prompt, response), tokens)
+            self._cache.keep_tokens(self._key(prompt, response), tokens)
         return tokens
 
     def _connection(self) -> dict[str, Any]:
@@ -170,13 +199,13 @@ class Endpoint:
             "timeout": httpx.Timeout(self.timeout, connect=min(self.timeout, CONNECT_SECONDS)),
             "limits": httpx.Limits(max_connections=self.concurrency),
             "follow_redirects": False,  # a key is sent to one address only
-            "trust_env": urlsplit(self.url).hostname not in LOOPBACK,  # no proxy to this machine
+            "trust_env": urlsplit(self.url).hostname not in LOCAL_HOSTS,  # no proxy to this machine
         }
 
     def _client(self, connection: httpx.Client) -> HttpClient:
         headers = {} if self.api_key is None else {"Authorization": f"Bearer {self.api_key}"}
         return HttpClient(
-            route(self.url, self.api),
+            self._route,
             connection,
             headers,
             () if not self.api_key else (self.api_key,),
@@ -202,7 +231,7 @@ class Endpoint:
 def _first_error(futures: Sequence[Future[Any]]) -> BaseException | None:
     """The error that made the others stop."""
     errors = (future.exception() for future in futures if future.done() and not future.cancelled())
-    return next((error for error in errors if error is not None and not isinstance(error, Stopped)), None)
+    return next((error for error in errors if error is not None and not isinstance(error, GivenUp)), None)
 
 
 def _check_url(url: str) -> None:

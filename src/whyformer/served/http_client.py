@@ -19,12 +19,12 @@ from whyformer.files import parse_json
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})  # states that may pass by themselves
 FIRST_WAIT, MOST_WAIT = 0.5, 60.0  # seconds before a retry: doubled each time
 MOST_ASKED_WAIT = 300.0  # seconds that a server may ask for by Retry-After
-MOST_BYTES = 64 << 20  # of an answer
+MOST_ANSWER_BYTES = 64 << 20  # of an answer
 MOST_READ = 1 << 20  # bytes of an answer that is an error
-SHOWN = 200  # characters of it in a message
+MOST_SHOWN = 200  # characters of it in a message
 
 
-class Stopped(Exception):
+class GivenUp(Exception):
     """Another request failed, so this one was given up."""
 
 
@@ -75,7 +75,7 @@ class HttpClient:
         for attempt in range(self.retries + 1):
             self.pace.wait(stop)
             if stop.is_set():
-                raise Stopped
+                raise GivenUp
             self.reserve()
             try:
                 status, headers, content = self._exchange(body)
@@ -100,8 +100,8 @@ class HttpClient:
         with self.client.stream("POST", self.url, json=body, headers=self.headers) as answer:
             for chunk in answer.iter_bytes():
                 content += chunk
-                if len(content) > MOST_BYTES:
-                    raise self._error(f"sent more than {MOST_BYTES >> 20} MiB")
+                if len(content) > MOST_ANSWER_BYTES:
+                    raise self._error(f"sent more than {MOST_ANSWER_BYTES >> 20} MiB")
                 if time.monotonic() > end:
                     raise httpx.ReadTimeout(f"no whole answer in {self.timeout:g} seconds")
             return answer.status_code, answer.headers, bytes(content)
@@ -115,7 +115,7 @@ class HttpClient:
     def _message(self, content: bytes) -> str:
         """The beginning of what a server said, in one line and without secrets."""
         text = " ".join(content[:MOST_READ].decode("utf-8", errors="replace").split())
-        return self.blacked_out(text)[:SHOWN] or "nothing"
+        return self.blacked_out(text)[:MOST_SHOWN] or "nothing"
 
     def blacked_out(self, text: str) -> str:
         """A text without the key."""
@@ -151,4 +151,4 @@ def asked_wait(headers: Mapping[str, str]) -> float | None:
 
 def _sleep(seconds: float, stop: Event) -> None:
     if seconds > 0 and stop.wait(seconds):
-        raise Stopped
+        raise GivenUp

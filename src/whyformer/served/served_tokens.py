@@ -12,12 +12,13 @@ from whyformer.errors import WhyformerError
 # A function (prompts, responses) that scores each response after its prompt: by a sequence of (text, log-probability)
 # pairs, one per token, or by one number for the whole response.
 ScoreFunction = Callable[[Sequence[str], Sequence[str]], Sequence[Any]]
-UNKNOWN = "\ufffd"  # in the text of a token that ends within a character
+UNKNOWN_ID = -1  # of a token that only the server knows
+PARTIAL = "\ufffd"  # in the text of a token that ends within a character
 LONGEST_CHARACTER = 4  # bytes, and so tokens, of one character in UTF-8
 
 
 @dataclass(frozen=True)
-class ScoredToken:
+class ServedToken:
     """A token of a response: its character range there, its log-probability in nats, and its rank if known.
 
     A token that also covers the end of the prompt starts at 0; `reaches_back` says so.
@@ -27,10 +28,9 @@ class ScoredToken:
     start: int
     end: int
     log_probability: float
-    id: int | None = None
+    id: int = UNKNOWN_ID
     rank: int | None = None
     reaches_back: bool = False
-    is_special: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,18 @@ class RawToken:
     text: str
     log_probability: float | None
     start: int | None = None  # if the server gives offsets
-    id: int | None = None
+    id: int = UNKNOWN_ID
     rank: int | None = None
 
 
-def response_part(tokens: Sequence[RawToken], prompt: str, response: str) -> tuple[ScoredToken, ...]:
+def response_part(tokens: Sequence[RawToken], prompt: str, response: str) -> tuple[ServedToken, ...]:
     """The tokens of the response among those of prompt and response.
 
     Raises a ValueError that says what is wrong if the tokens do not cover the response, or lack a log-probability.
     """
-    places = token_places([token.text for token in tokens], [token.start for token in tokens], prompt + response)
     first, last = len(prompt), len(prompt) + len(response)
+    texts, starts = [token.text for token in tokens], [token.start for token in tokens]
+    places = token_places(texts, starts, prompt + response, first)
     part = []
     for token, (start, end) in zip(tokens, places, strict=True):
         if end <= first or start >= last:
@@ -61,26 +62,29 @@ def response_part(tokens: Sequence[RawToken], prompt: str, response: str) -> tup
         if not math.isfinite(value):
             raise ValueError(f"the log-probability of the token {token.text!r:.40} is {value}")
         low, high = max(start, first) - first, min(end, last) - first
-        part.append(ScoredToken(response[low:high], low, high, value, token.id, token.rank, start < first))
+        part.append(ServedToken(response[low:high], low, high, value, token.id, token.rank, start < first))
     check_cover([(token.start, token.end) for token in part], response)
     return tuple(part)
 
 
-def token_places(texts: Sequence[str], starts: Sequence[int | None], whole: str) -> list[tuple[int, int]]:
+def token_places(
+    texts: Sequence[str], starts: Sequence[int | None], whole: str, first: int = 0
+) -> list[tuple[int, int]]:
     """The character range of each token in the text that was sent.
 
     The server's offsets are used if each token's text is where they say: some servers count the name of a token that
-    begins the text. Otherwise texts are matched from the end; the last may be generated, and so not in the text.
+    begins the text, or skip special tokens. Otherwise texts are matched from the end, down to the character `first`;
+    the last may be generated, and so not in the text.
     """
     by_offset = _offset_places(texts, starts, whole)
     if by_offset is not None:
         return by_offset
     try:
-        return _matched_places(texts, whole)
+        return _matched_places(texts, whole, first)
     except ValueError:
         if len(texts) < 2:
             raise
-    return [*_matched_places(texts[:-1], whole), (len(whole), len(whole))]
+    return [*_matched_places(texts[:-1], whole, first), (len(whole), len(whole))]
 
 
 def _offset_places(texts: Sequence[str], starts: Sequence[int | None], whole: str) -> list[tuple[int, int]] | None:
@@ -92,18 +96,18 @@ def _offset_places(texts: Sequence[str], starts: Sequence[int | None], whole: st
     has_texts = all(
         text.strip() in whole[start:end]
         for text, (start, end) in zip(texts, places, strict=True)
-        if start < len(whole) and UNKNOWN not in text
+        if start < len(whole) and PARTIAL not in text
     )
     return places if has_texts else None
 
 
-def _matched_places(texts: Sequence[str], whole: str) -> list[tuple[int, int]]:
-    """Ranges by matching texts from the end; tokens before the text, such as the one that begins it, have none."""
+def _matched_places(texts: Sequence[str], whole: str, first: int) -> list[tuple[int, int]]:
+    """Ranges by matching texts from the end down to a character; tokens before that have none."""
     places: list[tuple[int, int]] = [(0, 0)] * len(texts)
     place, number = len(whole), len(texts) - 1
-    while number >= 0 and place > 0:
+    while number >= 0 and place > first:
         part = number
-        while part >= 0 and UNKNOWN in texts[part]:  # tokens that share the characters between their neighbours
+        while part >= 0 and PARTIAL in texts[part]:  # tokens that share the characters between their neighbours
             part -= 1
         if part < number:
             start = _end_of(texts[part], whole, place, number - part) if part >= 0 else 0
@@ -138,7 +142,7 @@ def check_cover(places: Sequence[tuple[int, int]], response: str) -> None:
         raise ValueError(f"its tokens leave out {response[reached : reached + 40]!r} of the response")
 
 
-def checked_scores(values: Any, responses: Sequence[str], name: str) -> list[tuple[ScoredToken, ...]]:
+def checked_scores(values: Any, responses: Sequence[str], name: str) -> list[tuple[ServedToken, ...]]:
     """What a scoring function returned, as the tokens of each response."""
     try:
         each = list(values)
@@ -150,8 +154,8 @@ def checked_scores(values: Any, responses: Sequence[str], name: str) -> list[tup
     return [_checked(value, response, name) for value, response in zip(each, responses, strict=True)]
 
 
-def _checked(value: Any, response: str, name: str) -> tuple[ScoredToken, ...]:
-    if isinstance(value, tuple) and value and all(isinstance(token, ScoredToken) for token in value):
+def _checked(value: Any, response: str, name: str) -> tuple[ServedToken, ...]:
+    if isinstance(value, tuple) and value and all(isinstance(token, ServedToken) for token in value):
         return value
     try:
         pairs = [(response, float(value))] if _is_number(value) else [(str(text), float(x)) for text, x in value]
@@ -164,7 +168,7 @@ def _checked(value: Any, response: str, name: str) -> tuple[ScoredToken, ...]:
     for text, log_probability in pairs:
         if not math.isfinite(log_probability):
             raise WhyformerError(f"{name} returned the log-probability {log_probability} for {text!r:.40}.")
-        tokens.append(ScoredToken(text, place, place + len(text), log_probability))
+        tokens.append(ServedToken(text, place, place + len(text), log_probability))
         place += len(text)
     joined = "".join(text for text, _ in pairs)
     if joined != response:
