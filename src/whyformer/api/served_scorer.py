@@ -19,7 +19,7 @@ from whyformer.results.response_parts import ResponseToken
 from whyformer.served.endpoint import Endpoint
 from whyformer.served.served_tokens import ScoreFunction, ServedToken, checked_scores
 
-NOTHING = "\n"  # in place of an empty prompt: not every server puts a token before a text, and the first is not scored
+EMPTY_PROMPT = "\n"  # in place of an empty prompt: not every server puts a token before a text, and the first is not scored
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class ServedScorer:
 
     def variant(self, prompt: Prompt, removed: Sequence[CharRange] = ()) -> PromptVariant:
         """The text of the prompt without these ranges; a line break if nothing is left."""
-        return PromptVariant((text_without(self, prompt, removed) if removed else prompt.rendered) or NOTHING)
+        return PromptVariant((text_without(self, prompt, removed) if removed else prompt.rendered) or EMPTY_PROMPT)
 
     def log_probabilities(
         self, requests: Sequence[ScoringRequest], *, whole: PromptVariant | None = None, progress: bool = False
