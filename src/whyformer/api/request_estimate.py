@@ -16,12 +16,15 @@ CHARACTERS_PER_TOKEN = 4  # of English prose
 
 @dataclass(frozen=True)
 class RequestEstimate:
-    """What an explanation of a served model would ask for.
+    """The cost of an explanation of a served model.
 
     Attributes:
         requests: The number of requests, without those that the cache answers.
         cached: The number of answers in the cache.
         tokens: About how many tokens the requests have, at four characters each.
+
+    Example:
+        See `estimate_requests`.
     """
 
     requests: int

@@ -19,7 +19,7 @@ from whyformer.results.response_parts import ResponseToken
 from whyformer.served.endpoint import Endpoint
 from whyformer.served.served_tokens import ScoreFunction, ServedToken, checked_scores
 
-EMPTY_PROMPT = "\n"  # in place of an empty prompt: not every server puts a token before a text, and the first is not scored
+EMPTY_PROMPT = "\n"  # sent in its place: some servers put no token before a text, and score no first token
 
 
 @dataclass(frozen=True, eq=False)
