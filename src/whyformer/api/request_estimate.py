@@ -24,7 +24,8 @@ class RequestEstimate:
         tokens: About how many tokens the requests have, at four characters each.
 
     Example:
-        See `estimate_requests`.
+        >>> whyformer.RequestEstimate(requests=4, cached=0, tokens=47).requests
+        4
     """
 
     requests: int
