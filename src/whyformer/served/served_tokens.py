@@ -143,7 +143,7 @@ def check_cover(places: Sequence[tuple[int, int]], response: str) -> None:
 
 
 def checked_scores(values: Any, responses: Sequence[str], name: str) -> list[tuple[ServedToken, ...]]:
-    """What a scoring function returned, as the tokens of each response."""
+    """The tokens of each response, from the values of a scoring function."""
     try:
         each = list(values)
     except TypeError:
