@@ -18,7 +18,7 @@ from whyformer.files import parse_json
 
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})  # states that may pass by themselves
 FIRST_WAIT, MOST_WAIT = 0.5, 60.0  # seconds before a retry: doubled each time
-MOST_ASKED_WAIT = 300.0  # seconds that a server may ask for by Retry-After
+MOST_PAUSE = 300.0  # seconds that a server may ask for by Retry-After
 MOST_ANSWER_BYTES = 64 << 20  # of an answer
 MOST_READ = 1 << 20  # bytes of an answer that is an error
 MOST_SHOWN = 200  # characters of it in a message
@@ -80,17 +80,17 @@ class HttpClient:
             try:
                 status, headers, content = self._exchange(body)
             except httpx.TransportError as error:
-                reason, asked = f"{type(error).__name__}: {reason_of(error)}", None
+                reason, pause = f"{type(error).__name__}: {reason_of(error)}", None
             else:
                 if status < 300:
                     return self._parsed(content)
-                reason, asked = f"status {status}: {self._message(content)}", asked_wait(headers)
+                reason, pause = f"status {status}: {self._message(content)}", requested_pause(headers)
                 if status not in PASSING:
                     raise self._error(f"refused the request, {reason}")
-                if asked is not None and asked > MOST_ASKED_WAIT:
-                    raise self._error(f"asks to wait {asked:.0f} seconds, {reason}")
+                if pause is not None and pause > MOST_PAUSE:
+                    raise self._error(f"asks to wait {pause:.0f} seconds, {reason}")
             if attempt < self.retries:
-                _sleep(self._backoff(attempt) if asked is None else asked, stop)
+                _sleep(self._backoff(attempt) if pause is None else pause, stop)
         raise self._error(f"failed {self.retries + 1} times, last with {reason}")
 
     def _exchange(self, body: Mapping[str, Any]) -> tuple[int, httpx.Headers, bytes]:
@@ -132,7 +132,7 @@ class HttpClient:
         return min(MOST_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1.0)
 
 
-def asked_wait(headers: Mapping[str, str]) -> float | None:
+def requested_pause(headers: Mapping[str, str]) -> float | None:
     """The seconds that a server asks to wait by Retry-After, a number or a date."""
     value = headers.get("retry-after")
     if value is None:
