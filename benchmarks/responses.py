@@ -1,10 +1,14 @@
 """What a response costs to explain, in forward + backward passes of the same model over the same tokens.
 
     python benchmarks/responses.py [--rounds 5] [--out benchmarks/results/responses.json]
+    python benchmarks/responses.py --model FOLDER --rounds 1 [--out benchmarks/results/responses.json]
 
 mini-gpt, a prompt of a paragraph and 12 tokens of a response, each token a row. First the gradients of all maps alone,
 three ways: the exchange repeated once a row, one graph gone back through once a row, and that vectorised (vmap). Then
-whole calls of explain_response: all rows at once, and one by one as every prefix for itself.
+whole calls of explain_response: all rows at once, and one by one as every prefix for itself. With a model of one's own,
+such as those of benchmarks/real_models.py, the calls alone: a passage of the prose register and the answer to its
+question. Seconds are of the processor, on one thread: other work on the machine does not count. The file keeps the
+figures of the other models.
 """
 
 from __future__ import annotations
@@ -14,13 +18,17 @@ import json
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import whyformer
+from whyformer.facts import prose
 from whyformer.models.loading import LoadedModel, load
 
 PROMPT = (
@@ -28,14 +36,27 @@ PROMPT = (
     "The last scene by the sea was beautiful. In the end I think that"
 )
 TOKENS = 12
+PASSAGE = 21  # the seed of a passage of about 300 tokens
 MAPS_ALONE = ["raw_attention", "rollout"]
-METHODS = [*MAPS_ALONE, "grad_cam", "generic_attention", "input_x_gradient", "attention_gradient", "evidence"]
+REAL_METHODS = ["generic_attention", "generic_attention backward=attn_lrp", "evidence"]
+METHODS = [
+    *MAPS_ALONE,
+    "grad_cam",
+    "attention_gradient",
+    "input_x_gradient",
+    "generic_attention",
+    "generic_attention backward=libra",
+    "generic_attention backward=attn_lrp",
+    "input_x_gradient backward=attn_lrp",
+    "state_x_gradient backward=attn_lrp",
+    "evidence",
+]
 
 
 def seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     call()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 @contextmanager
@@ -57,8 +78,8 @@ def counted(model: torch.nn.Module) -> Iterator[dict[str, int]]:
 class MapGradients:
     """The gradients of every map for every token of a response, with plain transformers and autograd."""
 
-    def __init__(self, loaded_model: LoadedModel, ids: list[int], response: int):
-        self.model = load(loaded_model.name, device="cpu").model
+    def __init__(self, model: str, ids: list[int], response: int):
+        self.model = load(model, device="cpu").model
         self.model.set_attn_implementation("eager")
         self.ids = torch.tensor([ids])
         self.positions = torch.arange(len(ids) - response - 1, len(ids) - 1)
@@ -88,44 +109,79 @@ class MapGradients:
         return torch.cat(torch.autograd.grad(scores, maps, grad_outputs, is_grads_batched=True), dim=1)
 
 
-def measure(rounds: int) -> dict[str, object]:
-    """Seconds, forwards and ratios to one forward + backward, medians over the rounds."""
+@dataclass(frozen=True)
+class Case:
+    """A model, by name or folder, with a prompt and its response."""
+
+    model: str
+    loaded_model: LoadedModel
+    prompt: Any
+    ids: list[int]
+    prompt_ids: list[int]
+
+
+def mini_gpt() -> Case:
     loaded_model = load("mini-gpt", device="cpu")
     response = whyformer.explain_response(PROMPT, None, loaded_model, "rollout", tokens=TOKENS, units="token")
     ids = [token.id for token in response.tokens]
-    gradients = MapGradients(loaded_model, [*response.prompt.ids, *ids], len(ids))
-    ways = {
-        "exchange repeated": gradients.repeated,
-        "one graph, row by row": gradients.one_by_one,
-        "one graph, vectorised": gradients.vectorised,
+    return Case("mini-gpt", loaded_model, PROMPT, ids, list(response.prompt.ids))
+
+
+def real_model(folder: str) -> Case:
+    """A passage of 17 sentences, and the answer to its question in the passage's own words."""
+    loaded_model, passage = load(folder, device="cpu"), prose(PASSAGE, sentences=(17, 17))
+    prompt = [{"role": "user", "content": passage.prompt}]
+    answer = passage.question.answer
+    response = whyformer.explain_response(prompt, answer, loaded_model, "rollout", units="token")
+    return Case(folder, loaded_model, prompt, [token.id for token in response.tokens], list(response.prompt.ids))
+
+
+def calls_of(case: Case, methods: Sequence[str]) -> dict[str, Callable[[], object]]:
+    """Whole calls of explain_response, by their labels: all rows at once, and one at a time."""
+
+    def explain(name: str, batch_size: int | None) -> None:
+        method, *settings = name.split()
+        options: dict[str, Any] = dict(one.split("=", 1) for one in settings)
+        whyformer.explain_response(
+            case.prompt, case.ids, case.loaded_model, method, units="token", batch_size=batch_size, **options
+        )
+
+    return {
+        f"{name}, {'one row at a time' if size else 'all rows'}": partial(explain, name, size)
+        for name in methods
+        for size in ((None,) if name in MAPS_ALONE else (None, 1))
     }
-    reference = gradients.repeated()
-    for name, way in ways.items():
-        torch.testing.assert_close(way(), reference, rtol=1e-3, atol=1e-6, msg=name)
 
-    def explain(method: str | None, batch_size: int | None) -> None:
-        whyformer.explain_response(PROMPT, ids, loaded_model, method, units="token", batch_size=batch_size)
 
-    calls: dict[str, Callable[[], object]] = dict(ways)
+def measure(case: Case, rounds: int, *, is_real: bool) -> dict[str, object]:
+    """Seconds, forwards and ratios to one forward + backward, medians over the rounds."""
+    gradients = MapGradients(case.model, [*case.prompt_ids, *case.ids], len(case.ids))
+    calls: dict[str, Callable[[], object]] = {}
+    if not is_real:
+        calls = {
+            "exchange repeated": gradients.repeated,
+            "one graph, row by row": gradients.one_by_one,
+            "one graph, vectorised": gradients.vectorised,
+        }
+        reference = gradients.repeated()
+        for name, way in calls.items():
+            torch.testing.assert_close(way(), reference, rtol=1e-3, atol=1e-6, msg=name)
+    calls |= calls_of(case, REAL_METHODS if is_real else METHODS)
     forwards: dict[str, dict[str, int]] = {}
-    for method in METHODS:
-        for size in (None,) if method in MAPS_ALONE else (None, 1):
-            label = f"{method}, {'one row at a time' if size else 'all rows'}"
-            calls[label] = lambda method=method, size=size: explain(method, size)
-            with counted(loaded_model.model) as forwards[label]:
-                calls[label]()
     times: dict[str, list[float]] = {label: [] for label in calls}
     costs: dict[str, list[float]] = {label: [] for label in calls}
     gradients.one()
     for _ in range(rounds):
         for label, call in calls.items():
-            before, cost, after = seconds(gradients.one), seconds(call), seconds(gradients.one)
+            before = seconds(gradients.one)
+            with counted(case.loaded_model.model) as forwards[label]:
+                cost = seconds(call)
+            after = seconds(gradients.one)
             times[label].append(cost)
             costs[label].append(2 * cost / (before + after))
     return {
-        "model": "mini-gpt",
-        "prompt_tokens": len(response.prompt.tokens),
-        "response_tokens": len(ids),
+        "prompt_tokens": len(case.prompt_ids),
+        "response_tokens": len(case.ids),
         "rounds": rounds,
         "machine": {
             "torch": torch.__version__,
@@ -136,7 +192,7 @@ def measure(rounds: int) -> dict[str, object]:
             label: {
                 "seconds": round(statistics.median(times[label]), 4),
                 "ratio": round(statistics.median(costs[label]), 2),
-                **forwards.get(label, {}),
+                **(forwards[label] if forwards[label]["calls"] else {}),
             }
             for label in calls
         },
@@ -144,16 +200,20 @@ def measure(rounds: int) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--model", help="a folder of a language model with a chat template, instead of mini-gpt")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    results = measure(arguments.rounds)
+    case = real_model(arguments.model) if arguments.model else mini_gpt()
+    results = measure(case, arguments.rounds, is_real=bool(arguments.model))
     for label, row in results["figures"].items():
         runs = f"{row['calls']:4} forwards of {row['examples']:5} examples" if "calls" in row else ""
-        print(f"{label:40} {row['seconds']:8.3f} s  {row['ratio']:7.2f} x  {runs}")
+        print(f"{label:60} {row['seconds']:8.3f} s  {row['ratio']:7.2f} x  {runs}")
     if arguments.out:
-        arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+        known = json.loads(arguments.out.read_text()) if arguments.out.is_file() else {}
+        known[case.loaded_model.name] = results
+        arguments.out.write_text(json.dumps(known, indent=1) + "\n")
 
 
 if __name__ == "__main__":

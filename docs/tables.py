@@ -31,7 +31,7 @@ from method_pages import EVERY_METHOD, method_pages
 
 import whyformer
 from whyformer.app.limits import Limits
-from whyformer.backward.kinds import KINDS
+from whyformer.backward.kinds import OPERATION_KINDS
 from whyformer.backward.rules import LIBRA, RULES
 from whyformer.benchmark import read_suite
 from whyformer.inputs.read import MOST_ASPECT
@@ -153,7 +153,7 @@ def rules() -> str:
     sets = {**RULES, '`backward="libra"`': LIBRA}
     rows = []
     for kind in dict.fromkeys(kind for found in sets.values() for kind in found):
-        plain = [name for name, of in KINDS.items() if of == kind and name.strip("_") == name]
+        plain = [name for name, of in OPERATION_KINDS.items() if of == kind and name.strip("_") == name]
         names = sorted(name for name in plain if "div" not in name)
         parts = [", ".join(f"`{name}`" for name in names), KIND_NOTES.get(kind, "")]
         cells = [f"`{found[kind].__name__}`" if kind in found else "gradient" for found in sets.values()]
@@ -207,16 +207,18 @@ def as_measured(label: str) -> str:
 
 
 def responses() -> str:
-    """What a response costs to explain, in forward + backward passes."""
-    report = result("responses")
-    rows = []
-    for label, figures in report["figures"].items():
-        is_call = "calls" in figures
-        runs = f"{figures['calls']} ({figures['examples']})" if is_call else "–"
-        name = as_measured(label) if is_call else f"gradients of maps alone: {label}"
-        rows.append([name, f"{figures['seconds']:.3f}", f"{figures['ratio']:.1f}", runs])
-    unit = f"s, {report['response_tokens']} rows, {report['prompt_tokens']} tokens before them"
-    return table(["what", unit, "forward + backward passes", "forwards (examples)"], rows)
+    """What a response costs to explain, in forward + backward passes, by model."""
+    parts = []
+    for model, report in result("responses").items():
+        rows = []
+        for label, figures in report["figures"].items():
+            is_call = "calls" in figures
+            runs = f"{figures['calls']} ({figures['examples']})" if is_call else "–"
+            name = label if is_call else f"gradients of maps alone: {label}"
+            rows.append([name, f"{figures['seconds']:.3f}", f"{figures['ratio']:.1f}", runs])
+        what = f"{model}: {report['response_tokens']} rows, {report['prompt_tokens']} tokens before them"
+        parts.append(table([what, "seconds", "forward + backward passes", "forwards (examples)"], rows))
+    return "\n\n".join(parts)
 
 
 def peers() -> str:

@@ -34,7 +34,7 @@ def refusal(*arguments, input=None):
 
 def process(*arguments, encoding="utf-8", **settings):
     command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, encoding=encoding, timeout=120, **settings)
+    return subprocess.run(command, capture_output=True, encoding=encoding, timeout=600, **settings)
 
 
 def script_commands(script):

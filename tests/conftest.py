@@ -31,6 +31,27 @@ settings.register_profile("unhurried", deadline=None)  # a busy machine is no er
 settings.load_profile("unhurried")
 
 
+# The longest files, in seconds of a processor: begun first, they leave no worker alone at the end.
+LONG_FILES = (
+    *("benchmark/test_runner.py", "browser/test_app.py", "app/test_example_buttons.py", "docs/test_notebooks.py"),
+    *("docs/test_docs.py", "docs/test_docstrings.py", "zoo/test_zoo.py", "hostile/test_mutated_files.py"),
+    *("contract/test_contract_decoders.py", "contract/test_contract.py", "backward/test_rules.py"),
+    *("benchmark/test_advice.py", "benchmark/test_protocols.py", "api/test_explain_response.py", "api/test_heads.py"),
+    *("training/test_training_facts.py", "cli/test_startup.py", "hostile/test_page_fuzz.py", "api/test_batches.py"),
+)
+
+
+def pytest_configure(config):
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False  # pytest-xdist would begin with the files of the most cases
+
+
+def pytest_collection_modifyitems(items):
+    order = {name: number for number, name in enumerate(LONG_FILES)}
+    tests = Path(__file__).parent
+    items.sort(key=lambda item: order.get(item.path.relative_to(tests).as_posix(), len(order)))
+
+
 def labelled(names):
     return {"id2label": names, "label2id": {name: index for index, name in names.items()}}
 

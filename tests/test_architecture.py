@@ -11,6 +11,7 @@ LAYERS = [
     {"inputs"},
     {"render"},
     {"modalities"},
+    {"served"},
     {"scenes"},
     {"facts"},
     {"targets"},

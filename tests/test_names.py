@@ -13,7 +13,6 @@ SHARED_BASENAMES = {"__init__.py"}
 SHARED_NAMES = {
     # Scenes and facts are two worlds with the same public interface.
     *("COLOURS", "Example", "KINDS", "SPLITS", "THINGS", "example"),
-    "TYPE_CHECKING",  # a stand-in for typing's own where importing typing takes too long
     "run_shards",  # every engine has one
     *("MODALITY", "collate", "encode", "lay_out", "noise", "place"),  # the interface of a modality
     "Question",  # of Facts World, and the one that a trace answers
@@ -33,8 +32,23 @@ TYPICAL = re.compile(
 READ = {
     *("arrays.py", "axes.py", "batching.py", "errors.py", "extras.py", "files.py", "plugins.py", "progress.py"),
     *("data", "facts", "inputs", "methods", "metrics", "modalities", "models", "render", "results", "scenes"),
-    *("api", "app", "backward", "benchmark", "cli", "removal", "targets", "tracing", "watching"),
+    *("api", "app", "backward", "benchmark", "cli", "removal", "served", "targets", "tracing", "watching"),
 }
+
+
+# Participles that mean something else in every file.
+VAGUE = {"arrived", "asked", "begun", "found", "handed", "held", "made", "said", "told"}
+
+
+def bound_names(tree: ast.Module) -> Iterator[str]:
+    """The names of functions, classes, arguments and variables."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
 
 
 def public_names(tree: ast.Module) -> Iterator[str]:
@@ -68,6 +82,12 @@ def test_a_public_name_is_defined_in_one_module():
         for name in public_names(ast.parse(path.read_text(encoding="utf-8"))):
             places[name].add(str(path.relative_to(SOURCE)))
     assert not in_two_places({name: where for name, where in places.items() if name not in SHARED_NAMES})
+
+
+def test_no_name_is_a_vague_participle():
+    for path in MODULES:
+        names = set(bound_names(ast.parse(path.read_text(encoding="utf-8"))))
+        assert not {name.lower().strip("_") for name in names} & VAGUE, path.relative_to(SOURCE)
 
 
 def docstrings(tree: ast.Module) -> Iterator[str]:

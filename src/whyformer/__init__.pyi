@@ -13,6 +13,8 @@ from .api.explain_response import explain_response as explain_response
 from .api.explain_response import explain_responses as explain_responses
 from .api.memory_estimate import estimate_memory as estimate_memory
 from .api.multiple_targets import explain_targets as explain_targets
+from .api.request_estimate import RequestEstimate as RequestEstimate
+from .api.request_estimate import estimate_requests as estimate_requests
 from .api.signatures import make_keys as make_keys
 from .api.signatures import sign as sign
 from .api.verify import Verification as Verification
@@ -35,6 +37,7 @@ from .results.part import Part as Part
 from .results.part import TopItem as TopItem
 from .results.part import Word as Word
 from .results.response import Response as Response
+from .served.endpoint import Endpoint as Endpoint
 from .targets.scores import Pixel as Pixel
 from .targets.scores import Region as Region
 from .targets.scores import Target as Target

@@ -17,5 +17,7 @@ from .models.family import Stream as Stream
 from .plugins import load_plugins as load_plugins
 from .tracing.attribution import Attribution as Attribution
 from .tracing.build import trace as trace
+from .tracing.flow import flow as flow
 from .tracing.reads import Reads as Reads
+from .tracing.record import AttentionRecord as AttentionRecord
 from .tracing.trace import Trace as Trace

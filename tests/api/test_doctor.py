@@ -84,7 +84,8 @@ def test_a_family_outside_the_table_is_taken_by_structure():
     ],
 )
 def test_every_stream_is_shown_with_its_tokens(model, streams, read, answers):
-    found = doctor(load(model, device="cpu"))
+    methods = ["raw_attention", "bi_token", "transformer_attribution", "grad_eclip"]
+    found = checkup(load(model, device="cpu"), names=methods)
     assert (sorted(found.streams), found.stream) == (sorted(streams), read)
     assert found.streams[read] == found.tokens
     shapes = {size for _, *sizes in found.maps for size in sizes}
@@ -108,7 +109,7 @@ def test_every_stream_is_shown_with_its_tokens(model, streams, read, answers):
 
 
 def test_a_model_that_writes_about_pictures_is_told_its_own_default_and_its_own_method():
-    found = doctor(load("mini-vlm", device="cpu"))
+    found = checkup(load("mini-vlm", device="cpu"), names=["raw_attention", "tam"])
     lines = str(found).splitlines()
     assert found.facts["special tokens"] == "<|begin|>, <|user|>, <image> (256×), <|end|>, <|assistant|>"
     assert found.methods["tam"] is None

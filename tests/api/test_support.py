@@ -14,6 +14,7 @@ from whyformer import Response, WhyformerError, explain_response
 from whyformer.api.calibration_data import case_response
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.facts import support_case
+from whyformer.removal.response_scorer import ScoringRequest
 
 MAKERS = ["true", "twice", "made_up", "swapped", "unanswerable"]
 
@@ -151,3 +152,23 @@ def test_citations_are_used_or_not(llm, uncalibrated):
     assert 0 not in unit.uncited
     (unit,) = response.support(citations={"[3]": "Clara is a baker."}).units
     assert 0 in unit.uncited
+
+
+def test_a_model_that_only_scores_gets_the_figures_of_the_loaded_one(gpt):
+    scorer = LoadedScorer(gpt)
+    prompt, answer = "The film was long. The music was dull. All in all the film was", " dull and long."
+
+    def score(prompts, responses):
+        for text, response in zip(prompts, responses, strict=True):
+            own = scorer.prompt(text)
+            tokens = scorer.response(own, response)
+            (values,) = scorer.log_probabilities([ScoringRequest(scorer.variant(own), tokens, response)])
+            yield [(token.text, float(value)) for token, value in zip(tokens, values, strict=True)]
+
+    served = explain_response(
+        prompt, answer, score=lambda *pairs: list(score(*pairs)), method="leave_one_out", support=True
+    )
+    (unit,), (expected,) = served.verdicts.units, explain_response(prompt, answer, gpt, support=True).verdicts.units
+    assert unit.log_probability == pytest.approx(expected.log_probability, abs=1e-3)
+    assert unit.without_sources == pytest.approx(expected.without_sources, abs=1e-3)
+    assert (unit.own_answer, unit.score) == (None, None)

@@ -27,7 +27,7 @@ from naive import TWINS
 from tiny_models import FAMILIES, IMAGE, STREAM_FAMILIES, built, inputs_of
 from whyformer import METHODS, WhyformerError, attribute, contrast
 from whyformer.backward import attention_rules as attention
-from whyformer.backward.kinds import KINDS
+from whyformer.backward.kinds import OPERATION_KINDS
 from whyformer.backward.rule_graph import NoRule, RuleGraph
 from whyformer.backward.rules import ATTN_LRP, LIBRA, RULES
 from whyformer.errors import UnsupportedModel
@@ -617,7 +617,7 @@ def test_every_rule_set_and_every_kind_of_operation_has_a_twin():
     for name, rules in RULES.items():
         assert set(rules) - {"attention"} <= set(TWINS[name])  # which has the twin of its parts
     never = {"denominator", "attention"}  # handed nothing; as one operation, like its parts
-    assert set(KINDS.values()) - never <= set(TWINS["dtd"])
+    assert set(OPERATION_KINDS.values()) - never <= set(TWINS["dtd"])
 
 
 # What the papers promise
@@ -936,7 +936,7 @@ def test_an_operation_without_a_rule_is_named_with_its_module_and_the_way_out():
     model, inputs = with_running_sums(), {"pixel_values": random(2, 3, 32, 32)}
     message = (
         "Relevance reached cumsum in classifier.1, which has no rule. Use its gradient with strict=False, or add a "
-        "rule with whyformer.backward.kinds.KINDS['cumsum'] = 'activation' (or another kind)."
+        "rule with whyformer.backward.kinds.OPERATION_KINDS['cumsum'] = 'activation' (or another kind)."
     )
     for method in ("lrp", "partial_lrp", "transformer_attribution"):
         with pytest.raises(NoRule, match=re.escape(message)):
@@ -965,7 +965,7 @@ def test_after_a_refusal_the_same_graph_still_gives_gradients():
 
 
 def test_a_kind_given_to_an_operation_is_its_rule(monkeypatch):
-    monkeypatch.setitem(KINDS, "cumsum", "share")
+    monkeypatch.setitem(OPERATION_KINDS, "cumsum", "share")
     x, arrived = random(2, 3), random(2, 3, seed=1)
     _, found, _ = handed(Model(lambda x: x.cumsum(dim=1)), (x,), RULES["dtd"], arrived)
     torch.testing.assert_close(found[0], TWINS["dtd"]["share"](arrived, lambda x: x.cumsum(dim=1), x)[0])

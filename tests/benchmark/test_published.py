@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from test_runner import pets  # noqa: F401  (a fixture)
 
 from choose import chosen_defaults, chosen_options, criteria
 from made_runs import forget_shard
-from publish import ordered_pairs, published, rounded, write
+from publish import main, ordered_pairs, published, rounded, write
 from whyformer.benchmark import make_suite, run_suite
 from whyformer.benchmark.figures import read_run, sample_values
 from whyformer.metrics.segmentation import mean_iou
@@ -162,11 +161,12 @@ def test_options_are_judged_against_their_defaults(folder, tmp_path):
     assert line.startswith(f"| rollout first_block=1 | {row['better']} / {row['worse']} |")
 
 
-def test_a_run_that_is_not_finished_is_not_published(folder, tmp_path):
+def test_a_run_that_is_not_finished_is_not_published(folder, tmp_path, monkeypatch, capsys):
     run = shutil.copytree(folder, tmp_path / "run")
     forget_shard(run, 1)
-    command = [sys.executable, str(ROOT / "benchmarks" / "publish.py"), str(run), "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "is not finished: 4 samples are still to be done" in done.stderr
+    monkeypatch.setattr(sys, "argv", ["publish.py", str(run), "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert "is not finished: 4 samples are still to be done" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

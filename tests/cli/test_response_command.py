@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from commands import COMMAND, invoke, process, refusal, run
+from commands import COMMAND, invoke, refusal, run
 from conftest import CHAT_TEMPLATE
 from whyformer import Response, explain_response
 from whyformer.models.loading import quiet
@@ -223,9 +223,9 @@ def test_what_a_kill_leaves_is_gone_on_with(files):
     with index.open("a") as file:
         file.write('{"line": 17')  # as a kill in the middle of a record would leave it
     write_lines(files / "lines.jsonl", [LINES[0] | {"id": number} for number in range(len(done) + 2)])
-    found = process(*COMMAND_OF_BATCH)
+    found = invoke(*COMMAND_OF_BATCH)
     count = len(done) + 2
-    assert (found.returncode, found.stdout) == (0, f"Written to out: {count} of {count} lines.\n")
+    assert (found.exit_code, found.stdout) == (0, f"Written to out: {count} of {count} lines.\n")
     assert all(os.stat(files / "out" / f"{number:06}.html").st_mtime_ns == written[number] for number in done)
     lines = [line for line in index.read_text().splitlines() if line.endswith("}")]
     assert [json.loads(line)["line"] for line in lines] == list(range(1, count + 1))

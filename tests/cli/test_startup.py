@@ -46,7 +46,7 @@ main()
 
 def python(code, *arguments):
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=600, check=False)
 
 
 @pytest.mark.parametrize(

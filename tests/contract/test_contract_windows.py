@@ -22,7 +22,9 @@ FOLLOWING = [name for name in trace_methods() if name not in OF_ONE_STREAM | {"g
 # Relevance divides by sums near zero, and gradients of pixels cancel: float64 tells how they treat batches.
 IN_FLOAT64 = {*OF_PIXELS, "partial_lrp", "transformer_attribution"}
 # Every token of the last stage is reached from a pixel, by way of convolutions: what reads no gradient cannot tell two.
-WITHOUT_GRADIENTS = {"random", "raw_attention", "rollout", "flow_routes", "grad_cam"}
+WITHOUT_GRADIENTS = {"grad_cam"} | {  # grad_cam clamps all of these maps to 0
+    name for name, method in trace_methods().items() if not (method.reads.has_graph or method.reads.path)
+}
 
 
 @cache

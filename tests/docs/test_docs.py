@@ -7,8 +7,6 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import drawings
@@ -21,8 +19,8 @@ from PIL import Image
 
 from app_soak import Outcome, figures
 from commands import invoke
-from whyformer.data.readers import READERS
-from whyformer.methods.registry import METHODS, removal_methods
+from registries import registries_kept
+from whyformer.methods.registry import removal_methods
 from whyformer.models.zoo import ZOO
 from whyformer.scenes import example
 
@@ -32,18 +30,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
-
-
-@contextmanager
-def registries_kept() -> Iterator[None]:
-    """Forget at the end the methods and readers that were registered since."""
-    before = [(registry, dict(registry)) for registry in (METHODS, READERS)]
-    try:
-        yield
-    finally:
-        for registry, content in before:
-            registry.clear()
-            registry.update(content)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=name_of)

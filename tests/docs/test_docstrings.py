@@ -11,9 +11,7 @@ import torch
 
 import whyformer
 import whyformer.scenes
-from whyformer.benchmark import PROTOCOLS
-from whyformer.data.readers import READERS
-from whyformer.methods.registry import METHODS
+from registries import registries_kept
 
 # Registries and type aliases are data; errors are described by when they are raised.
 PUBLIC = {
@@ -56,11 +54,8 @@ def test_a_public_function_says_what_it_takes_gives_and_raises():
 @pytest.fixture
 def registries():
     """Examples register methods, protocols and readers of their own: gone when the example ends."""
-    kept = [(registry, dict(registry)) for registry in (METHODS, PROTOCOLS, READERS)]
-    yield
-    for registry, before in kept:
-        registry.clear()
-        registry.update(before)
+    with registries_kept():
+        yield
 
 
 @pytest.mark.usefixtures("registries")

@@ -15,7 +15,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from traitlets.config import Config
 
-from whyformer.methods.registry import METHODS
+from registries import registries_kept
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -28,11 +28,8 @@ def shell(tmp_path, monkeypatch) -> Iterator[InteractiveShell]:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.chdir(tmp_path)
     InteractiveShell.clear_instance()
-    methods = dict(METHODS)
-    started = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
-    yield started
-    METHODS.clear()
-    METHODS.update(methods)
+    with registries_kept():
+        yield InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     InteractiveShell.clear_instance()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from whyformer.methods.registry import METHODS
+from registries import registries_kept
 
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -17,13 +17,14 @@ TEMPLATES = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 RELEASE = ROOT / ".github" / "workflows" / "release.yml"
 
 
-def test_the_method_of_the_contributing_page_works(capsys):
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
-    try:
-        exec(compile(block, "CONTRIBUTING.md", "exec"), {"__name__": "contributing"})
-    finally:
-        METHODS.pop("last_block_norm", None)
-    assert "last_block_norm on mini-bert" in capsys.readouterr().out
+def test_the_methods_of_the_contributing_page_work(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with registries_kept():
+        for block in re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL):
+            exec(compile(block, "CONTRIBUTING.md", "exec"), {"__name__": "contributing"})
+    shown = capsys.readouterr().out
+    assert "last_block_norm on mini-bert" in shown
+    assert "value_norms on mini-vit" in shown
 
 
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])

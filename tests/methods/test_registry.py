@@ -54,6 +54,8 @@ def test_what_a_method_reads_is_said_by_a_value_of_its_own(reads):
 def test_a_reading_that_does_not_exist_is_refused():
     with pytest.raises(WhyformerError, match=r"Reads: maps='first'. Choose from: none, last, all"):
         Reads(maps="first")
+    with pytest.raises(WhyformerError, match=r"Reads: states='all'. Choose from: True, False, of others"):
+        Reads(states="all")
     with pytest.raises(WhyformerError, match="not both"):
         Reads(gradients="all", inputs="gradients")
 

@@ -1,9 +1,7 @@
 """Responses on real models: which questions are kept, lines that are continued, and what they come to."""
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,12 +9,11 @@ import torch
 
 from real_questions import Question, asked, says
 from real_response_summary import summary
-from real_responses import explained, lines_of, sink_of
+from real_responses import explained, lines_of, main, sink_of
 from real_writer import writer_of
 from whyformer import load
 from whyformer.facts import prose
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "real_responses.py"
 QUESTION = Question(4, prose(4, sentences=9, hops=1, kind="plain", domain="company"))
 
 
@@ -113,13 +110,14 @@ def test_a_run_is_continued_after_its_last_whole_line(tmp_path):
     assert sink.dropped == {(0, "own")}
 
 
-def test_the_script_measures_a_bundled_model_and_does_nothing_twice(tmp_path):
+def test_the_script_measures_a_bundled_model_and_does_nothing_twice(tmp_path, monkeypatch):
     out = tmp_path / "mini.jsonl"
-    command = [sys.executable, str(SCRIPT), "measure", "mini-llm", "--out", str(out), "--device", "cpu"]
+    command = ["real_responses.py", "measure", "mini-llm", "--out", str(out), "--device", "cpu"]
     command += ["--questions", "2", "--first", "1", "--sentences", "8", "9", "--answers", "verbatim", "--subsets", "2"]
     command += ["--methods", "rollout"]
-    subprocess.run(command, check=True, capture_output=True)
+    monkeypatch.setattr(sys, "argv", command)
+    main()
     content = out.read_text()
-    subprocess.run(command, check=True, capture_output=True)
+    main()
     assert out.read_text() == content
     assert {one["answer"] for one in lines_of([out])} == {"verbatim"}

@@ -18,7 +18,7 @@ from whyformer import UnsupportedModel, WhyformerError, attribute, contrast
 from whyformer.api.memory_estimate import peak_bytes
 from whyformer.backward import attention_rules as attention
 from whyformer.backward.blocks import find_blocks
-from whyformer.backward.kinds import KINDS
+from whyformer.backward.kinds import OPERATION_KINDS
 from whyformer.backward.rule_graph import NoRule
 from whyformer.backward.rules import RULES, MapRules
 from whyformer.extend import Reads
@@ -310,7 +310,7 @@ def test_a_rule_set_without_a_rule_for_attention_as_a_whole_keeps_the_maps_of_a_
 
 
 def test_what_passed_without_a_rule_is_said_once_the_blocks_have_been_gone_through(monkeypatch):
-    monkeypatch.delitem(KINDS, "gelu")
+    monkeypatch.delitem(OPERATION_KINDS, "gelu")
     model, inputs = FAMILIES["bert"](), inputs_of("bert")
     whole, by_blocks = (
         attribute(model, inputs, 1, "transformer_attribution", strict=False, checkpoint=checkpoint)

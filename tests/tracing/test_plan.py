@@ -53,10 +53,12 @@ def test_the_last_maps_of_several_streams_are_the_last_of_each_pair():
     assert (plan.first_operation, plan.map_gradients) == (0, "last of each pair")
 
 
-def test_one_example_may_have_several_scores_where_its_gradients_are_plain():
+def test_one_example_may_have_several_scores_where_they_share_a_backward_pass():
     assert plan_of("generic_attention", batch=1).several_scores
     assert not plan_of("generic_attention", batch=2).several_scores
-    assert not plan_of("generic_attention", batch=1, backward="libra").several_scores
+    assert plan_of("generic_attention", batch=1, backward="libra").several_scores
+    assert plan_of("evidence", batch=1, backward="attn_lrp").several_scores
+    assert not plan_of("full_grad", batch=1, backward="libra").several_scores
     assert not plan_of("generic_attention", batch=1, checkpoint=True).several_scores
     assert not plan_of("transformer_attribution", batch=1).several_scores
 

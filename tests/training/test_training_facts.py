@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from transformers import AutoTokenizer, Qwen3ForCausalLM
 import fact_batches
 import fact_evaluation
 import mini_llm
+import training_loop
 from fact_batches import BUCKETS, ROLES, NameExchange, answer_mask, chat_text, conversation, encoded_rows
 from whyformer.facts import example, examples
 from whyformer.facts.names import POOL_OF, split_of
@@ -146,6 +149,8 @@ def test_a_small_run_learns_and_writes_a_model_with_its_metrics(tmp_path, monkey
     arguments += " --blocks 1 --kept-back 8 --held-out 16 --report-every 0.5 --rate 5e-3"
     monkeypatch.setattr(sys, "argv", ["mini_llm.py", "--out", str(tmp_path), *arguments.split()])
     monkeypatch.setattr(mini_llm, "seconds_left", lambda options, reserve: 4.0)
+    ticks = itertools.count(step=0.02)  # a clock that counts steps: on a busy machine real seconds hold too few
+    monkeypatch.setattr(training_loop, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     precision = torch.get_float32_matmul_precision()
     try:
         mini_llm.main()

@@ -1,13 +1,15 @@
 """Explain rows of exchanges, each with its own score, those of a prompt together.
 
 A row is an example like any other: the exchange up to its last token, with its own score and read-out. Methods that
-only read maps run each exchange once, and read every row from that pass. Methods that read gradients share one pass
-and backpropagate all rows together; other backward passes use rules that are not vectorised, and run rows as a batch.
+only read maps run each exchange once, and read every row from that pass. Methods that read gradients, plain ones or by
+LibraGrad's or AttnLRP's rules, share one forward pass and backpropagate all rows together. Relevance, biases and paths
+of inputs belong to one score; methods that read them run rows as a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +21,6 @@ from whyformer.api.assemble import picture_parts
 from whyformer.api.attribute import MethodChoice
 from whyformer.api.batches import like_lengths, padding_that_pays, texts_at_once
 from whyformer.axes import Inputs
-from whyformer.backward.passes import NotVectorised
 from whyformer.batching import check_batch_size, in_batches
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.audio_encoding import audio_layout
@@ -45,7 +46,6 @@ from whyformer.tracing.trace import Trace, real_tokens
 from whyformer.watching.kernels import KEPT
 
 LEAST_SHARED = 4  # rows of an exchange that are worth a separate forward pass, if there are other exchanges
-NOT_SHARED = "Each row ran as a separate example: an operation of this model has no vectorised gradient."
 MakeScore = Callable[[Sequence[NextTokenLogits], int], Score]
 
 
@@ -169,39 +169,34 @@ class ScoringEngine:
         self, rows: Sequence[ResponseRow], checkpoint: bool | None
     ) -> list[tuple[ExchangeRowScores, list[TokenStatistics] | None]]:
         """Explain each row as an example, or if possible all rows of an exchange after one forward pass."""
-        remarks: tuple[str, ...] = ()
         if checkpoint is None and self._can_share(rows):
-            try:
+            with suppress(UnsupportedModel):  # as examples the rows may need less; if not, they raise themselves
                 return self._by_shared_pass(rows)
-            except NotVectorised:
-                remarks = (NOT_SHARED,)
-            except UnsupportedModel:  # as examples the rows may need less; if not, they raise themselves
-                pass
         weights = row_weights(rows, max(row.length for row in rows))
         trace = self._trace(rows, checkpoint, weights if self.readout is None else self.readout)
         attribution = self.choice.method(trace, **self._options(rows, weights.shape[1]))
         logits = token_logits(trace.output)
         return [
-            (
-                replace(scores, remarks=(*scores.remarks, *remarks)),
-                _statistics_of(row, logits[number], trace.question.inputs) if row.has_last else None,
-            )
+            (scores, _statistics_of(row, logits[number], trace.question.inputs) if row.has_last else None)
             for number, (row, scores) in enumerate(zip(rows, _row_scores(rows, attribution, trace), strict=True))
         ]
 
     def _can_share(self, rows: Sequence[ResponseRow]) -> bool:
-        """Whether rows can share a backward pass: plain gradients of kept maps."""
+        """Whether rows can share a forward pass: of one exchange, with maps that are kept."""
         is_one = len(rows) > 1 and len({row.exchange for row in rows}) == 1
         keeps = heads_of(self.loaded_model.model) * max(row.length for row in rows) ** 2 <= KEPT
-        # The pictures of a prompt have no entry per row.
-        has_own_inputs = self._reads.inputs == "none" or rows[0].exchange.image_prompt is None
-        return is_one and keeps and has_own_inputs and self._takes_rows_back_together
+        reads, exchange = self._reads, rows[0].exchange
+        # The pictures of a prompt have no entry per row, nor have the states of tokens that are not words.
+        is_of_rows = exchange.image_prompt is None or not (reads.inputs != "none" or reads.state_gradients)
+        is_of_words = exchange.image_prompt is None and exchange.audio is None
+        has_entries = is_of_rows and (is_of_words or not reads.states)
+        return is_one and keeps and has_entries and self._takes_rows_back_together
 
     @property
     def _takes_rows_back_together(self) -> bool:
         reads = self._reads
-        is_plain = reads.takes_gradients and not (reads.has_relevance or reads.states or reads.path)
-        return is_plain and self.choice.backward == "gradient" and self.readout is None
+        belongs_to_one = reads.has_relevance or reads.states is True or reads.path or reads.biases
+        return reads.takes_gradients and not belongs_to_one and self.readout is None
 
     @property
     def _reads(self) -> Reads:

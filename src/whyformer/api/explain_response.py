@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from whyformer.api.attribute import RESPONSE_DEFAULT, choose_method
-from whyformer.api.focus import Focus, focused_rows
+from whyformer.api.explain_served import CONFIRMED, Proxy, explain_served
+from whyformer.api.focus import Focus, focused_case
 from whyformer.api.loaded_scorer import LoadedScorer
-from whyformer.api.replies import Reply, reply_of
+from whyformer.api.replies import reply_of
 from whyformer.api.response_case import ResponseCase, SinkChoice, explain_cases
-from whyformer.api.source_methods import SourceQuestion, check_backward
+from whyformer.api.source_methods import check_backward, source_question
 from whyformer.api.support_origin import SupportOrigin
 from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.prompt_encoding import encode_prompt
-from whyformer.inputs.sources import Source, Sources, sources_of
-from whyformer.inputs.spans import Span, SpanSelection, spans_of
+from whyformer.inputs.sources import Sources, sources_of
+from whyformer.inputs.spans import SpanSelection, spans_of
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import Method, method_named
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.results.response import Response
 from whyformer.results.source_pooling import SourceAggregate
+from whyformer.served.served_tokens import ScoreFunction
 
 
 def explain_response(
@@ -45,6 +48,9 @@ def explain_response(
     tokens: int = 64,
     seed: int | None = None,
     processor: Any = None,
+    score: ScoreFunction | None = None,
+    proxy: str | Path | nn.Module | LoadedModel | None = None,
+    confirm: int = CONFIRMED,
     batch_size: int | None = None,
     progress: bool = False,
     backward: Backward | None = None,
@@ -87,7 +93,14 @@ def explain_response(
         tokens: The maximum number of tokens that the model writes.
         seed: None writes the most likely tokens; a number samples them by the model's generation settings with that
             seed. Methods that sample (context_ablation, random) use it too.
-        processor: The tokenizer of your own module, if its folder has none.
+        processor: The tokenizer of your own module, if its folder has none; or that of a served model, if its chat
+            template is needed.
+        score: A model that is only served, in place of `model`: an Endpoint, or a function (prompts, responses) that
+            returns for each a (text, log-probability) pair per token, or one number for the whole response. The method
+            removes sources, "context_ablation" by default. The rendered text of a prompt is what is sent.
+        proxy: With `score`, a local model that ranks the sources by its insides, so that only the first of them are
+            removed from the prompt of the served one.
+        confirm: With `proxy`, the number of sources that are removed; the others score 0.
         batch_size: The number of rows that run at once; by default as many as fill the device, fewer if memory runs
             out.
         progress: Whether to show a progress bar.
@@ -125,6 +138,9 @@ def explain_response(
         tokens=tokens,
         seed=seed,
         processor=processor,
+        score=score,
+        proxy=proxy,
+        confirm=confirm,
         batch_size=batch_size,
         progress=progress,
         backward=backward,
@@ -151,6 +167,9 @@ def explain_responses(
     tokens: int = 64,
     seed: int | None = None,
     processor: Any = None,
+    score: ScoreFunction | None = None,
+    proxy: str | Path | nn.Module | LoadedModel | None = None,
+    confirm: int = CONFIRMED,
     batch_size: int | None = None,
     progress: bool = False,
     backward: Backward | None = None,
@@ -175,6 +194,9 @@ def explain_responses(
         tokens: As in `explain_response`.
         seed: As in `explain_response`, the same for all.
         processor: As in `explain_response`.
+        score: As in `explain_response`.
+        proxy: As in `explain_response`.
+        confirm: As in `explain_response`.
         batch_size: As in `explain_response`.
         progress: As in `explain_response`.
         backward: As in `explain_response`.
@@ -193,58 +215,74 @@ def explain_responses(
         >>> len(whyformer.explain_responses(prompts, [" dull", " great"], method="rollout"))
         2
     """
+    check_choice("aggregate", aggregate, SourceAggregate)
+    each = _questions(prompts, focus, {"response": responses, "context": contexts, "contrast": contrasts})
+    if score is not None:
+        local = None if proxy is None else _proxy(proxy, layout, confirm)
+        settings: dict[str, Any] = {"layout": layout, "units": units, "sources": sources, "aggregate": aggregate}
+        unusable = {"model": model != "mini-llm", "backward": backward, "batch_size": batch_size}
+        options |= {} if seed is None else {"seed": seed}
+        served = {"processor": processor, "proxy": local, "progress": progress} | settings
+        results = explain_served(each, score, method, options, unusable, **served)
+        return [replace(one, verdicts=one.support()) for one in results] if support else results
+    options = _checked_options(method, backward, options, seed)
+    check_choice("sinks", sinks, SinkChoice)
+    loaded_model, cases = resolve_model(model, processor), []
+    for question in each:
+        opening = encode_prompt(loaded_model, question["prompt"], question["context"], layout)
+        chosen = sources_of(opening.prompt, sources)
+        reply = reply_of(loaded_model, opening, question["response"], tokens=tokens, seed=seed)
+        other = None if question["contrast"] is None else reply_of(loaded_model, opening, question["contrast"])
+        spans = spans_of(reply.text, reply.tokens, "response" if units is None and other is not None else units)
+        scorer = LoadedScorer(loaded_model)
+        cases.append(focused_case(scorer, reply, other, spans, chosen, question["focus"]))
+    usage: dict[str, Any] = {"aggregate": aggregate, "batch_size": batch_size, "progress": progress}
+    results = _explained(loaded_model, cases, (method, backward, options), sinks=sinks, **usage)
+    return [replace(one, verdicts=one.support()) for one in results] if support else results
+
+
+def _questions(
+    prompts: Iterable[Any], focus: Focus | Sequence[Focus], settings: Mapping[str, Iterable[Any] | None]
+) -> list[dict[str, Any]]:
+    """The arguments of each prompt by name."""
     if isinstance(prompts, (str, Path)):
         raise WhyformerError(
             f"explain_responses takes a list of prompts, not one ({str(prompts)[:40]!r}): use explain_response."
         )
-    options = _checked_options(method, backward, options, seed)
-    check_choice("aggregate", aggregate, SourceAggregate)
-    check_choice("sinks", sinks, SinkChoice)
-    loaded_model = resolve_model(model, processor)
-    all_prompts, cases = list(prompts), []
-    settings: dict[str, Any] = {"responses": responses, "contexts": contexts, "contrasts": contrasts}
-    settings["focus"] = [focus] * len(all_prompts) if isinstance(focus, str) else focus
-    each = zip(all_prompts, *(_one_each(*item, len(all_prompts)) for item in settings.items()), strict=True)
-    for prompt, response, context, contrast, own_focus in each:
-        opening = encode_prompt(loaded_model, prompt, context, layout)
-        chosen = sources_of(opening.prompt, sources)
-        reply = reply_of(loaded_model, opening, response, tokens=tokens, seed=seed)
-        other = None if contrast is None else reply_of(loaded_model, opening, contrast)
-        spans = spans_of(reply.text, reply.tokens, "response" if units is None and other is not None else units)
-        cases.append(_case(loaded_model, reply, other, spans, chosen, own_focus))
+    all_prompts = list(prompts)
+    count = len(all_prompts)
+    columns = {name: _one_each(f"{name}s", values, count) for name, values in settings.items()}
+    columns["focus"] = [focus] * count if isinstance(focus, str) else _one_each("focus", focus, count)
+    names = ["prompt", *columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(all_prompts, *columns.values(), strict=True)]
 
+
+def _explained(
+    loaded_model: LoadedModel,
+    cases: Sequence[ResponseCase],
+    chosen: tuple[str | None, Backward | None, Mapping[str, Any]],
+    *,
+    aggregate: SourceAggregate,
+    sinks: SinkChoice,
+    **usage: Any,
+) -> list[Response]:
+    """Explain replies of a loaded model by a method, its backward rules and its options."""
+    method, backward, options = chosen
     removal = None if method is None else method_named(method)
     if removal is not None and removal.reads.subsets:
-        ask = SourceQuestion(loaded_model, removal, options, aggregate, batch_size, progress)
+        ask = source_question(loaded_model, removal, options, aggregate=aggregate, **usage)
         results = [ask(case) for case in cases]
     else:
-        way: dict[str, Any] = {"aggregate": aggregate, "sinks": sinks, "batch_size": batch_size, "progress": progress}
-        results = explain_cases(loaded_model, cases, method, backward, options, **way)
-    origins = [SupportOrigin.of(loaded_model, case, batch_size) for case in cases]
-    results = [replace(one, support_of=origin) for one, origin in zip(results, origins, strict=True)]
-    return [replace(one, verdicts=one.support()) for one in results] if support else results
-
-
-def _case(
-    loaded_model: LoadedModel,
-    reply: Reply,
-    other: Reply | None,
-    spans: tuple[Span, ...],
-    sources: tuple[Source, ...],
-    focus: Focus,
-) -> ResponseCase:
-    """The rows to explain, those of a contrast included."""
-    scorer = LoadedScorer(loaded_model)
-    rows = focused_rows(scorer, reply, spans, sources, focus)
-    case = ResponseCase(reply, spans, sources, rows, focus=focus if isinstance(focus, str) else "weights")
-    if other is None:
-        return case
-    if not isinstance(focus, str):
-        raise WhyformerError(
-            "focus has weights for the response, and a contrast has other tokens: choose 'none' or 'sources'."
+        results = explain_cases(
+            loaded_model, cases, method, backward, options, aggregate=aggregate, sinks=sinks, **usage
         )
-    other_rows = focused_rows(scorer, other, spans_of(other.text, other.tokens, "response"), sources, focus)
-    return replace(case, other=other, other_rows=other_rows)
+    origins = [SupportOrigin.of(loaded_model, case, usage["batch_size"]) for case in cases]
+    return [replace(one, support_of=origin) for one, origin in zip(results, origins, strict=True)]
+
+
+def _proxy(model: Any, layout: str | None, confirm: int) -> Proxy:
+    """A local model that ranks the sources of a served one."""
+    return Proxy(partial(explain_response, model=resolve_model(model), layout=layout), confirm)
 
 
 def choose_response_method(name: str | None, backward: str | None) -> Method:

@@ -4,22 +4,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from whyformer.api.replies import Reply
+from whyformer.api.response_case import ResponseCase
 from whyformer.errors import WhyformerError
 from whyformer.inputs.prompt import Prompt
 from whyformer.inputs.sentences import CharRange, paragraph_ranges, sentence_ranges
 from whyformer.inputs.sources import Source
-from whyformer.inputs.spans import Span
+from whyformer.inputs.spans import Span, spans_of
 from whyformer.inputs.teacher_forcing import ResponseRow
 from whyformer.removal.response_scorer import ResponseScorer, requests_after
 
 Focus = Literal["none", "sources"] | Sequence[float]
 LEAST_GAIN = 0.5  # nats that the sources must add to a span in all to say which of its tokens matter
 MOST_GAIN = 3.0  # nats: a token that is 20 times likelier is decided, and not the more so if it is a million times
+
+
+def focused_case(
+    scorer: ResponseScorer,
+    reply: Reply,
+    other: Reply | None,
+    spans: tuple[Span, ...],
+    sources: tuple[Source, ...],
+    focus: Focus,
+) -> ResponseCase:
+    """The rows to explain, those of a contrast included."""
+    rows = focused_rows(scorer, reply, spans, sources, focus)
+    case = ResponseCase(reply, spans, sources, rows, focus=focus if isinstance(focus, str) else "weights")
+    if other is None:
+        return case
+    if not isinstance(focus, str):
+        raise WhyformerError(
+            "focus has weights for the response, and a contrast has other tokens: choose 'none' or 'sources'."
+        )
+    other_rows = focused_rows(scorer, other, spans_of(other.text, other.tokens, "response"), sources, focus)
+    return replace(case, other=other, other_rows=other_rows)
 
 
 def focused_rows(
@@ -40,14 +63,14 @@ def focused_rows(
 
 
 def source_gains(scorer: ResponseScorer, reply: Reply, sources: Sequence[Source]) -> np.ndarray:
-    """How much likelier the sources make each token of a reply, in nats; negative where they make it less likely.
+    """The gain in log-probability, in nats, of each token of a reply by the sources; negative if they lower it.
 
     The question stays in the prompt, so that its own words and those of grammar gain nothing.
     """
     if reply.exchange.image_prompt is not None or reply.exchange.audio is not None:
         raise WhyformerError(
-            "focus='sources' asks again without the sources, and this prompt has more than words in it: leave it out, "
-            "or give a weight for each token of the response."
+            "focus='sources' runs the model without the sources, which are removed from a text, and this prompt has "
+            "more than words: leave it out, or give a weight for each token of the response."
         )
     shorter = scorer.variant(reply.prompt, places_but_the_question(reply.prompt, sources))
     variants = [scorer.variant(reply.prompt), shorter]
@@ -57,7 +80,7 @@ def source_gains(scorer: ResponseScorer, reply: Reply, sources: Sequence[Source]
 
 
 def places_but_the_question(prompt: Prompt, sources: Sequence[Source]) -> list[CharRange]:
-    """Where the sources stand, without those that are the question; all of them if nothing else is left.
+    """The places of the sources without the question; all of them if nothing else is left.
 
     The question is what is not a document, or else the last paragraph of the last message of the user, or of the text;
     in a text of one paragraph its last sentence. Ranges that the caller chose are all taken.

@@ -74,11 +74,11 @@ def compare_scores(explanation: Mapping[str, Any], now: Explanation, allowance: 
 
 def compare_section(name: str, kept: Any, now: Any, allowed: float = 0.0) -> Check:
     """Compare all fields of a section that have no check of their own."""
-    found = [
+    differences = [
         f"{where.removeprefix('.') or name} {difference}" for where, difference in _differences(kept, now, allowed)
     ]
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return Check(name, not found, one_line(found[0]) + more if found else "as kept")
+    more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
+    return Check(name, not differences, one_line(differences[0]) + more if differences else "as kept")
 
 
 def without_scores(explanation: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,40 +21,55 @@ from whyformer.models.loading import LoadedModel
 from whyformer.removal.response_scorer import ResponseScorer, scorer_ablation
 from whyformer.removal.units import Ablation, SubsetCount
 from whyformer.results.response import Response
+from whyformer.results.response_parts import ResponseToken
 from whyformer.results.source_pooling import SourceAggregate
 
 
 @dataclass(frozen=True)
 class SourceQuestion:
-    """The settings of a method that explains responses by removing sources."""
+    """The settings of a method that explains responses by removing sources.
 
-    loaded_model: LoadedModel
+    Attributes:
+        scorer: The model, loaded or served.
+        tokens: A function that returns the tokens of a reply, each with what the model says of it.
+        method: The method.
+        options: Its options.
+        aggregate: How the scores of sources are combined when they are regrouped.
+        progress: Whether to show a progress bar.
+    """
+
+    scorer: ResponseScorer
+    tokens: Callable[[Reply], tuple[ResponseToken, ...]]
     method: Method
     options: Mapping[str, Any]
     aggregate: SourceAggregate = "positive"
-    batch_size: int | None = None
     progress: bool = False
 
-    def __call__(self, case: ResponseCase) -> Response:
-        """Explain one prompt; with another reply, subtract the scores of that."""
+    def __call__(self, case: ResponseCase, chosen: Sequence[int] | None = None, remark: str = "") -> Response:
+        """Explain one prompt; with another reply, subtract the scores of that.
+
+        Only the chosen sources are removed, by default all; the others have score 0.
+        """
         reply, sources = case.reply, case.sources
+        chosen = range(len(sources)) if chosen is None else chosen
+        removable = [sources[number] for number in chosen]
         options = {name: parameter.default for name, parameter in self.method.options.items()} | dict(self.options)
         count = SubsetCount(-1)  # the first run is of the whole prompt
-        scores = self._scores(reply, case.rows, sources, count)
-        remarks = count.remarks(options)
+        scores = np.zeros((len(case.rows), len(sources)))
+        scores[:, list(chosen)] = self._scores(reply, case.rows, removable, count)
+        remarks = [*count.remarks(options), *([remark] if remark else [])]
         if case.other is not None:
-            scores = scores - self._scores(case.other, case.other_rows, sources, count)
-        (statistics,) = exchange_statistics(self.loaded_model, [reply.exchange])
+            scores[:, list(chosen)] -= self._scores(case.other, case.other_rows, removable, count)
         nothing = () if scores.any() else (f"{self.method.name} found nothing in the prompt: every score is zero.",)
         return Response(
             prompt=reply.prompt,
             text=reply.text,
-            tokens=response_tokens(reply, statistics),
+            tokens=self.tokens(reply),
             rows=case.spans,
             sources=sources,
             scores=scores.astype(np.float32),
             method=self.method.name,
-            model=self.loaded_model.name,
+            model=self.scorer.name,
             aggregate=self.aggregate,
             focus=case.weights,
             leaves_out_sinks=False,
@@ -66,9 +81,27 @@ class SourceQuestion:
     def _scores(
         self, reply: Reply, rows: Sequence[ResponseRow], sources: Sequence[Source], count: SubsetCount
     ) -> SourceScores:
-        scorer = LoadedScorer(self.loaded_model, self.batch_size)
-        ablation = count.counting(response_ablation(scorer, reply, rows, sources, progress=self.progress))
+        ablation = count.counting(response_ablation(self.scorer, reply, rows, sources, progress=self.progress))
         return self.method.of_sources(ablation, **self.options)
+
+
+def source_question(
+    loaded_model: LoadedModel,
+    method: Method,
+    options: Mapping[str, Any],
+    *,
+    aggregate: SourceAggregate,
+    batch_size: int | None,
+    progress: bool,
+) -> SourceQuestion:
+    """The settings for a loaded model."""
+
+    def tokens(reply: Reply) -> tuple[ResponseToken, ...]:
+        (statistics,) = exchange_statistics(loaded_model, [reply.exchange])
+        return response_tokens(reply, statistics)
+
+    scorer = LoadedScorer(loaded_model, batch_size)
+    return SourceQuestion(scorer, tokens, method, options, aggregate, progress)
 
 
 def response_ablation(

@@ -159,9 +159,9 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("format") != AUDIT_FORMAT:
         raise WhyformerError(f"{str(path)!r} is not an audit file: its format is not {AUDIT_FORMAT}.")
     if type(document.get("version")) is not int or document["version"] != AUDIT_VERSION:
-        found = document.get("version")
+        version = document.get("version")
         raise WhyformerError(
-            f"{str(path)!r} has version {found!r:.20}, but this Whyformer reads version {AUDIT_VERSION}."
+            f"{str(path)!r} has version {version!r:.20}, but this Whyformer reads version {AUDIT_VERSION}."
         )
     return document
 
@@ -216,10 +216,10 @@ def _weights(path: Path, document: Mapping[str, Any], loaded_model: LoadedModel)
     names = [name for name in {**kept, **now} if kept.get(name) != now.get(name)]
     if not names:
         return Check("weights", True, f"the same SHA-256 of {', '.join(now)}")
-    found = "; ".join(
+    differences = "; ".join(
         f"{name} has SHA-256 {_short(now.get(name))}, kept was {_short(kept.get(name))}" for name in names
     )
-    return Check("weights", False, found)
+    return Check("weights", False, differences)
 
 
 def _short(digest: Any) -> str:

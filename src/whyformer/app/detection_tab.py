@@ -52,19 +52,19 @@ def explain_detection(
     """The picture with all detected objects, and the explanation of this query, by default the most likely."""
     picture = read_upload(path, setup.limits)
     name, loaded_model = setup.models.name(model, "Detection"), setup.models.open(model, "Detection")
-    found = finds(picture, loaded_model)
-    if not found:
+    objects = finds(picture, loaded_model)
+    if not objects:
         raise WhyformerError(f"{loaded_model.name} finds no objects in this picture: try another, or another model.")
-    chosen = next((find for find in found if find.query == query), found[0])
+    chosen = next((find for find in objects if find.query == query), objects[0])
     way = None if method == DEFAULT_LABEL else method
     work.step(0, 1, f"{method} on {loaded_model.name}")
     explanation = explain(picture, loaded_model, detection(chosen.query, chosen.label), way)
     file = Path(path or "").name
     return TabView(
-        detection_html(data_uri(_display(picture)), found, chosen.query, explanation),
+        detection_html(data_uri(_display(picture)), objects, chosen.query, explanation),
         explain_code(path, file, file, name, chosen.label, None, [way], query=chosen.query),
         explanation_writers([explanation]),
-        choices=[(find.title, find.query) for find in found],
+        choices=[(find.title, find.query) for find in objects],
         choice=chosen.query,
         audit=explanation.save,
     )
@@ -78,15 +78,15 @@ def finds(picture: Image.Image, loaded_model: LoadedModel) -> list[Find]:
     labels = labels_of(loaded_model.model)
     shares = object_probabilities(output.logits[0].float(), labels)
     first, top, last, bottom = encoded.parts["image"].box
-    found = []
+    objects = []
     for query, (share, label) in enumerate(zip(*map(torch.Tensor.tolist, shares.max(dim=1)), strict=True)):
         if share < LIKELY_OBJECT:
             continue
         x, y, width, height = output.pred_boxes[0, query].tolist()
         left, right = (first + (x + side * width / 2) * (last - first) for side in (-1, 1))
         above, below = (top + (y + side * height / 2) * (bottom - top) for side in (-1, 1))
-        found.append(Find(query, labels[label], share, *percents(picture.size, (left, above, right, below))))
-    return sorted(found, key=lambda find: -find.probability)
+        objects.append(Find(query, labels[label], share, *percents(picture.size, (left, above, right, below))))
+    return sorted(objects, key=lambda find: -find.probability)
 
 
 def _display(picture: Image.Image) -> Image.Image:

@@ -128,6 +128,6 @@ def _code(model: str, data: Any, written: Any, methods: list[str], protocols: li
     suite = [f"model = {json.dumps(model)}", f"methods = {json.dumps(methods)}", f"protocols = {json.dumps(protocols)}"]
     suite += [f"seed = {SEED}", "[data]", *(f"{key} = {json.dumps(value)}" for key, value in source.items())]
     files["suite.toml"] = "\n".join(suite) + "\n"
-    made = [f"printf %s {shlex.quote(content)} > {name}" for name, content in files.items()]
+    writing = [f"printf %s {shlex.quote(content)} > {name}" for name, content in files.items()]
     typed = [command("evaluate", "suite.toml", out="results"), command("report", "results")]
-    return Code(python, "\n".join([*made, *typed]))
+    return Code(python, "\n".join([*writing, *typed]))

@@ -108,5 +108,5 @@ def _code(question: Any, response: str | None, model: str, method: str | None, k
         method=method,
         out="response.html",
     )
-    made = [f"printf %s {shlex.quote(content)} > {shlex.quote(file)}" for file, content in files.items()]
-    return Code("\n".join(lines), "\n".join([*made, typed]))
+    writing = [f"printf %s {shlex.quote(content)} > {shlex.quote(file)}" for file, content in files.items()]
+    return Code("\n".join(lines), "\n".join([*writing, typed]))

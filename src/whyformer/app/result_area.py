@@ -122,8 +122,8 @@ def serve(
                 visitors.keep(visitor, area.audit_file, ())
                 if paths:
                     buttons = zip(area.downloads, SUFFIXES, strict=True)
-                    found = [(button, paths[suffix]) for button, suffix in buttons if suffix in paths]
-                    yield {button: gr.update(value=str(path), interactive=True) for button, path in found}
+                    downloads = [(button, paths[suffix]) for button, suffix in buttons if suffix in paths]
+                    yield {button: gr.update(value=str(path), interactive=True) for button, path in downloads}
             if work.is_stopped:
                 yield gr.skip()  # otherwise Gradio would resend its last update over the newer one
 

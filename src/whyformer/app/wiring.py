@@ -221,8 +221,8 @@ def _pair_tab(setup: Setup) -> None:
         start = gr.Button("Explain", variant="primary")
     inputs = [picture, regions, text, model, target, method]
 
-    def action(work: Work, seen: Any, boxes: Any, said: str | None, *rest: Any) -> TabView:
-        return explain_pair(work, setup, Pair(seen, boxes, said or "", *rest))
+    def action(work: Work, picture: Any, boxes: Any, text: str | None, *rest: Any) -> TabView:
+        return explain_pair(work, setup, Pair(picture, boxes, text or "", *rest))
 
     scene, boxes = scene_files()
     cases: list[tuple[gr.Button, list[Any]]] = [
@@ -276,8 +276,8 @@ def _compare_tab(setup: Setup) -> None:
         start = gr.Button("Compare", variant="primary")
     inputs = [picture, text, model, labels, methods]
 
-    def action(work: Work, seen: Any, said: str | None, *rest: Any) -> TabView:
-        return compare_methods(work, setup, ComparisonInputs(seen, said or "", *rest))
+    def action(work: Work, picture: Any, text: str | None, *rest: Any) -> TabView:
+        return compare_methods(work, setup, ComparisonInputs(picture, text or "", *rest))
 
     cases: list[tuple[gr.Button, list[Any]]] = [
         (animals, [str(CAT), "", "mini-vit", ["cat", "dog"], [DEFAULT_LABEL, "grad_cam", "random"]]),

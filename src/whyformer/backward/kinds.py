@@ -15,7 +15,7 @@ from whyformer.watching.facts import Facts, TensorFact
 RunOperation = Callable[..., Any]
 
 # The kind of each function. Those that only move or pick entries (`watching.operation_names`) use their gradient.
-KINDS: dict[str, str] = (
+OPERATION_KINDS: dict[str, str] = (
     dict.fromkeys(
         "linear addmm conv1d conv2d conv3d conv_transpose2d grouped_mm _grouped_mm grouped_mm_fallback".split(),
         "linear",
@@ -40,7 +40,7 @@ KINDS: dict[str, str] = (
     | dict.fromkeys("rsqrt sqrt norm reciprocal __rdiv__ std var vector_norm exp exp_".split(), "denominator")
 )
 ELEMENTWISE = frozenset("pow __pow__ square tanh sigmoid erf exp abs".split())
-SWITCHES = frozenset(name for name, kind in KINDS.items() if kind == "denominator") | {
+SWITCHES = frozenset(name for name, kind in OPERATION_KINDS.items() if kind == "denominator") | {
     "sigmoid",
     "sigmoid_",
     "hardsigmoid",
@@ -52,7 +52,7 @@ def operation_kind(
     facts: Facts, name: str, inputs: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     """The kind of an operation, and the details that its rule reads."""
-    kind = KINDS[name]
+    kind = OPERATION_KINDS[name]
     source = next(n for n, x in enumerate(inputs) if x.requires_grad)
     if kind == "product":
         return _product(facts, name, inputs, args)

@@ -31,10 +31,6 @@ class HiddenGradient(WhyformerError):
         )
 
 
-class NotVectorised(UnsupportedModel):
-    """Several scores cannot share a backward pass: an operation has no vectorised gradient."""
-
-
 def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward) -> list[Mixing]:
     """The gradient of each example's score with respect to each of its maps."""
     by_map = gradients_or_none(scores, taps, batch, backward)
@@ -63,8 +59,10 @@ def gradients_with_states(
     edges = [tap.outcome.state_edge for tap in states if tap.outcome.state_edge is not None]
     parts = _backward(scores, taps, batch, edges, retain_graph=keep)
     for tap, gradient in zip(states, parts[len(taps) :], strict=True):
-        assert tap.outcome.state_before is not None
-        tap.state_product = state_times_gradient(tap.outcome.state_before, gradient)
+        state = tap.outcome.state_before
+        assert state is not None
+        each = () if gradient is None else gradient.split(len(state))  # of the scores that share the pass
+        tap.state_products = [state_times_gradient(state, part) for part in each]
     share, pairs = MAP_SHARES[backward], zip(taps, parts[: len(taps)], strict=True)
     return [None if x is None else map_gradient(tap.map, x, len(scores), share) for tap, x in pairs]
 
@@ -84,7 +82,10 @@ def last_gradient(
 def grad_of_each(
     scores: ExampleScores, inputs: Sequence[Tensor] | Sequence[GradientEdge], batch: int, *, retain_graph: bool
 ) -> list[Tensor | None]:
-    """The gradient of each example's score; several scores of one example share a pass, and become examples."""
+    """The gradient of each example's score; several scores of one example share a graph, and become examples.
+
+    They share one backward pass too, unless an operation of the model has no vectorised gradient.
+    """
     if len(scores) == batch:
         return list(torch.autograd.grad(scores.sum(), inputs, retain_graph=retain_graph, allow_unused=True))
     each = torch.eye(len(scores), dtype=scores.dtype, device=scores.device)
@@ -95,8 +96,15 @@ def grad_of_each(
     except RuntimeError as error:
         if not any(words in str(error) for words in VECTORISING):
             raise
-        raise NotVectorised(f"Several scores cannot share a backward pass here: {error}") from error
+        each_score = (torch.autograd.grad(score, inputs, retain_graph=True, allow_unused=True) for score in scores)
+        return [_joined(own) for own in zip(*each_score, strict=True)]
     return [None if part is None else part.flatten(0, 1) for part in parts]
+
+
+def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """The gradients of one tensor as examples, 0 for scores that do not depend on it."""
+    known = next((part for part in parts if part is not None), None)
+    return None if known is None else torch.cat([torch.zeros_like(known) if part is None else part for part in parts])
 
 
 def _backward(

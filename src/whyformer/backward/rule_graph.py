@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from whyformer.backward.kinds import COMPOSED, KINDS, is_rotation, note_result, note_unruled, operation_kind
+from whyformer.backward.kinds import COMPOSED, OPERATION_KINDS, is_rotation, note_result, note_unruled, operation_kind
 from whyformer.backward.operations import Operation
 from whyformer.backward.rules import BACKWARD_RULES, BY_GRADIENT, Backward, Rule, constant_factor, identity, zero
 from whyformer.errors import UnsupportedModel, WhyformerError
@@ -22,7 +22,7 @@ from whyformer.watching.facts import Facts, tensors_in
 from whyformer.watching.folds import HALF
 from whyformer.watching.operation_names import ASKING, KEEPING, MOVING, PICKING, Function
 
-LINEAR = frozenset(name for name, kind in KINDS.items() if kind == "linear")
+LINEAR = frozenset(name for name, kind in OPERATION_KINDS.items() if kind == "linear")
 
 
 class NoRule(UnsupportedModel):
@@ -124,7 +124,7 @@ class RuleGraph:
         if self._strict:
             raise NoRule(
                 f"Relevance reached {name}, which has no rule. Use its gradient with strict=False, or add a rule with "
-                f"whyformer.backward.kinds.KINDS[{name.split(' ')[0]!r}] = 'activation' (or another kind)."
+                f"whyformer.backward.kinds.OPERATION_KINDS[{name.split(' ')[0]!r}] = 'activation' (or another kind)."
             )
         if self._rules:
             self.without_rule.add(name)
@@ -153,9 +153,9 @@ class RuleGraph:
             return self._wide(result)
         if name in COMPOSED:
             return COMPOSED[name](self._run_part, *args, **kwargs)
-        if KINDS.get(name) == "gate" and is_rotation(args):
+        if OPERATION_KINDS.get(name) == "gate" and is_rotation(args):
             return COMPOSED["complex product"](self._run_part, *args)
-        if name in KINDS:
+        if name in OPERATION_KINDS:
             return self._run_with_rule(name, func, args, kwargs)
         return self._run_without_rule(name, func(*args, **kwargs), args)
 
@@ -280,7 +280,7 @@ _OUT_OF_PLACE: dict[str, Function] = {
     name: function for verb, function in _IN_PLACE.items() for name in (f"{verb}_", f"__i{verb}__", f"__itrue{verb}__")
 } | {
     name: getattr(torch, name[:-1], None) or getattr(F, name[:-1])
-    for name in KINDS
+    for name in OPERATION_KINDS
     if name.endswith("_") and not name.startswith("__") and name[:-1] not in _IN_PLACE
 }
 

@@ -150,10 +150,10 @@ def constant_gate(grad_output: Tensor, operation: Operation) -> GradInputs:
     x = operation.inputs[operation.source].detach()
     if len(operation.inputs) == 1:
         gate = (operation.output.detach() / x).masked_fill_(x == 0, operation.slope_at_zero())
-        return operation.to(operation.source, gate.mul_(grad_output))
+        return operation.to(operation.source, gate * grad_output)
     plain = operation.gradient(grad_output)[operation.source]
     assert plain is not None  # at 0 the gradient is the gate
-    gated = (operation.output.detach() / x).mul_(grad_output)
+    gated = operation.output.detach() / x * grad_output
     return operation.to(operation.source, torch.where(x == 0, plain, gated))
 
 

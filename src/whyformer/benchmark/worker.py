@@ -63,7 +63,7 @@ class Unusable:
 
     @property
     def kind(self) -> str | None:
-        """The kind of the reason; None if the sample itself is damaged."""
+        """The kind of the reason; None if the sample is damaged."""
         return reason_kind(self.reason) if self.is_read else None
 
 

@@ -49,9 +49,9 @@ def _methods_in(file: Path) -> Iterator[dict[str, Any]]:
         for decorator in function.decorator_list if isinstance(function, ast.FunctionDef) else ():
             match decorator, function:
                 case ast.Call(func=ast.Name("method"), args=[ast.Constant(name)], keywords=given), ast.FunctionDef():
-                    said = {str(keyword.arg): keyword.value for keyword in given}
-                    reads = _reads(said["reads"])
-                    kinds = _value(said["kinds"]) if "kinds" in said else reads.kinds
+                    keywords = {str(keyword.arg): keyword.value for keyword in given}
+                    reads = _reads(keywords["reads"])
+                    kinds = _value(keywords["kinds"]) if "kinds" in keywords else reads.kinds
                     summary = (ast.get_docstring(function) or "").partition("\n")[0]
                     yield _document(str(name), summary, reads, kinds, _options(function.args))
 

@@ -216,15 +216,15 @@ def _drawn(
     while len(draft.facts) < count:
         _carry_out(draft, *_plan(rng, None, None))
     facts = _shuffled(rng, draft.facts[:count])
-    asked = []
+    stated_questions = []
     for (ask, planned_hops, planned_kind), subject in zip(plans, subjects, strict=True):
         derivation = derive(facts, ask, subject)
         if (len(derivation.links), derivation_kind(derivation)) != (planned_hops, planned_kind):
             return None
         if not _depends_on_every_link(facts, ask, subject, derivation):
             return None
-        asked.append(stated(derivation, ask, subject))
-    return Example(_written(rng, facts), tuple(asked))
+        stated_questions.append(stated(derivation, ask, subject))
+    return Example(_written(rng, facts), tuple(stated_questions))
 
 
 def _plan(rng: random.Random, hops: int | None, kind: QuestionKind | None) -> tuple[Ask, int, QuestionKind]:

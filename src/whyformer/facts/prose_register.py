@@ -182,16 +182,16 @@ def _passage(rng: random.Random, domain: ProseDomain, count: int, hops: int, kin
     entity, rivals = entities[0], entities[1:]
     values = _values(rng, domain, entities)
 
-    def said(of: str, what: str) -> ProseSentence:
+    def sentence(of: str, what: str) -> ProseSentence:
         forms = domain.person if what == PERSON else _named(domain, what).statements
         value = values[of, what].stated
         return ProseSentence(_capital(rng.choice(forms).format(entity=of, value=value)), 0, of, what, value)
 
-    needed = [said(entity, PERSON)] if hops == 2 else []
+    needed = [sentence(entity, PERSON)] if hops == 2 else []
     if kind != "unknown":
-        needed.append(said(entity, attribute.name))
-    needed += [said(rival, attribute.name) for rival in rivals[:RIVALS]]
-    needed += [said(rival, PERSON) for rival in rivals[: RIVALS - 1]] if hops == 2 else []
+        needed.append(sentence(entity, attribute.name))
+    needed += [sentence(rival, attribute.name) for rival in rivals[:RIVALS]]
+    needed += [sentence(rival, PERSON) for rival in rivals[: RIVALS - 1]] if hops == 2 else []
     if kind == "twice":
         again = needed[1 if hops == 2 else 0]
         texts = [_capital(form.format(entity=entity, value=again.value)) for form in attribute.statements]
@@ -207,7 +207,7 @@ def _passage(rng: random.Random, domain: ProseDomain, count: int, hops: int, kin
         if (of, what) not in states
     ]
     rng.shuffle(more)
-    chosen += [said(of, what) for of, what in more[: count - len(chosen)]]
+    chosen += [sentence(of, what) for of, what in more[: count - len(chosen)]]
     rng.shuffle(chosen)
     placed = _placed(chosen)
     question = _question(placed, domain, attribute, entity, values, hops, kind)

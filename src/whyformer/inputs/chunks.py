@@ -135,12 +135,12 @@ def decode_tokens(
     """
     before = before or []
     start = len(tokenizer.decode(before))
-    begun = [tokenizer.decode([*before, *ids[:count]])[start:] for count in range(len(ids) + 1)]
-    text = begun[-1]
-    settled = [sum(takewhile(bool, map(str.__eq__, part, text))) for part in begun]
+    beginnings = [tokenizer.decode([*before, *ids[:count]])[start:] for count in range(len(ids) + 1)]
+    text = beginnings[-1]
+    settled = [sum(takewhile(bool, map(str.__eq__, part, text))) for part in beginnings]
     ends = list(settled)
     for count in reversed(range(len(ids))):
-        if settled[count] < len(begun[count]):
+        if settled[count] < len(beginnings[count]):
             ends[count] = ends[count + 1]
     return text, tuple(tokenizer.convert_ids_to_tokens(ids)), tuple(zip(settled[:-1], ends[1:], strict=True))
 

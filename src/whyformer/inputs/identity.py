@@ -129,8 +129,8 @@ def _sound_digest(sound: Any) -> str:
 
 
 def _regions_digest(regions: Any) -> str:
-    found = regions_of(regions)
-    return _array_digest(found.image, found.boxes, found.features)
+    content = regions_of(regions)
+    return _array_digest(content.image, content.boxes, content.features)
 
 
 _BY_DIGEST = {

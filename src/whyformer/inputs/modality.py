@@ -1,7 +1,7 @@
 """The interface of a modality: how one kind of input is encoded, collated, located among tokens and laid out.
 
 Each modality is a module of `whyformer.modalities` with a `MODALITY`. Those modules may draw, so they sit above this
-one, which imports them by name.
+one, which finds them in their folder.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pkgutil import iter_modules
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -74,6 +75,8 @@ class Modality:
 
 @cache
 def modalities() -> dict[str, Modality]:
-    """All modalities by name, in the order of `whyformer.modalities.NAMES`."""
-    names = importlib.import_module("whyformer.modalities").NAMES
-    return {name: importlib.import_module(f"whyformer.modalities.{name}").MODALITY for name in names}
+    """All modalities by name: the `MODALITY` of each module of `whyformer.modalities`, in the order given there."""
+    package = importlib.import_module("whyformer.modalities")
+    names = dict.fromkeys((*package.ORDER, *(module.name for module in iter_modules(package.__path__))))
+    modules = {name: importlib.import_module(f"{package.__name__}.{name}") for name in names}
+    return {name: module.MODALITY for name, module in modules.items() if hasattr(module, "MODALITY")}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from string import Formatter
-from typing import Any
+from typing import Any, Protocol
 
 from jinja2 import TemplateError
 
@@ -17,10 +17,18 @@ from whyformer.inputs.chat_template import render_chat
 from whyformer.inputs.prompt_tokens import Token, text_tokens
 from whyformer.inputs.read import text_of
 from whyformer.inputs.sentences import CharRange
-from whyformer.models.loading import LoadedModel
 
 LAYOUT = "{documents}\n\n{question}"
 SEPARATOR = "\n\n"  # between documents, and between messages in a prompt's text
+
+
+class HasTokenizer(Protocol):
+    """A loaded model, or the tokenizer of a served one, and its name in errors."""
+
+    @property
+    def tokenizer(self) -> Any: ...
+    @property
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,7 @@ def _part_at(place: int, parts: Sequence[Any]) -> Any:
 
 
 def prompt_of(
-    loaded_model: LoadedModel, prompt: Any, context: Sequence[Any] | None = None, layout: str | None = None
+    loaded_model: HasTokenizer, prompt: Any, context: Sequence[Any] | None = None, layout: str | None = None
 ) -> Prompt:
     """Tokenize a text, chat messages, or a question about documents (`context`) formatted by `layout`.
 
@@ -110,17 +118,30 @@ def prompt_of(
     if isinstance(prompt, (list, tuple)):
         check_is_question(context)
         return _chat_prompt(loaded_model, [_checked_message(message) for message in prompt])
+    text, documents = _formatted(prompt, context, layout)
+    if documents and getattr(tokenizer, "chat_template", None):
+        whole = _chat_prompt(loaded_model, [{"role": "user", "content": text}])
+        return replace(whole, documents=documents_within(whole.text, text, documents))
+    return Prompt(text, text_tokens(text, tokenizer, add_special_tokens=True), text, documents=documents)
+
+
+def untokenized_prompt(prompt: Any, context: Sequence[Any] | None = None, layout: str | None = None) -> Prompt:
+    """A text, or a question about documents, for a server that tokenizes it: its tokens are not known."""
+    text, documents = _formatted(prompt, context, layout)
+    return Prompt(text, (), text, documents=documents)
+
+
+def _formatted(
+    prompt: Any, context: Sequence[Any] | None, layout: str | None
+) -> tuple[str, tuple[PromptDocument, ...]]:
+    """The text of a prompt, or of a question about documents, and where the documents stand in it."""
     if isinstance(prompt, str) and not prompt.strip():
         raise WhyformerError("The prompt is empty: give a text, chat messages, or a question with context=[…].")
     text = str(text_of(prompt)) if isinstance(prompt, (str, Path)) else _refuse(prompt)
     if context is None:
         check_has_no_layout(layout)
-        return Prompt(text, text_tokens(text, tokenizer, add_special_tokens=True), text)
-    text, documents = format_prompt(text, context, LAYOUT if layout is None else layout)
-    if getattr(tokenizer, "chat_template", None):
-        whole = _chat_prompt(loaded_model, [{"role": "user", "content": text}])
-        return replace(whole, documents=documents_within(whole.text, text, documents))
-    return Prompt(text, text_tokens(text, tokenizer, add_special_tokens=True), text, documents=documents)
+        return text, ()
+    return format_prompt(text, context, LAYOUT if layout is None else layout)
 
 
 def documents_within(kept: str, text: str, documents: Sequence[PromptDocument]) -> tuple[PromptDocument, ...]:
@@ -224,7 +245,7 @@ def _refuse(prompt: Any) -> str:
     raise WhyformerError(f"A prompt is a text, a Path to one, or a list of chat messages, not {kind} {prompt!r:.40}.")
 
 
-def _chat_prompt(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> Prompt:
+def _chat_prompt(loaded_model: HasTokenizer, messages: list[dict[str, Any]]) -> Prompt:
     """Render a conversation by the tokenizer's chat template, and align its tokens with the messages."""
     if not any(message["content"].strip() for message in messages):
         raise WhyformerError("The prompt is empty: give at least one message with content.")
@@ -243,7 +264,7 @@ def _chat_prompt(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> P
 
 
 def align_with_contents(
-    loaded_model: LoadedModel,
+    loaded_model: HasTokenizer,
     roles: Sequence[str],
     contents: Sequence[str],
     render: Callable[[Sequence[str]], str],
@@ -263,7 +284,7 @@ def align_with_contents(
     return Prompt(text, tuple(_moved(token, shifts, text) for token in tokens), rendered, tuple(parts))
 
 
-def render_messages(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> str:
+def render_messages(loaded_model: HasTokenizer, messages: list[dict[str, Any]]) -> str:
     """Render messages by the tokenizer's chat template, up to where the response begins."""
     try:
         return render_chat(loaded_model.tokenizer, messages)
@@ -276,7 +297,7 @@ def render_messages(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -
 
 
 def _content_places(
-    loaded_model: LoadedModel, roles: Sequence[str], contents: Sequence[str], render: Callable[[Sequence[str]], str]
+    loaded_model: HasTokenizer, roles: Sequence[str], contents: Sequence[str], render: Callable[[Sequence[str]], str]
 ) -> list[CharRange]:
     """Find where a template inserts each content, which it may strip of white space.
 

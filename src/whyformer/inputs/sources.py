@@ -56,6 +56,8 @@ def sources_of(prompt: Prompt, sources: Sources = None) -> tuple[Source, ...]:
         return _own_sources(prompt, sources)
     if sources not in get_args(SourceKind):
         raise WhyformerError(f"sources={sources!r}. {nearest(sources, get_args(SourceKind))}")
+    if sources == "token" and not prompt.tokens and prompt.text:
+        raise WhyformerError("sources='token': only the server knows the tokens of this prompt; choose words.")
     if sources == "token":
         return tuple(
             Source("token", prompt.name_at(token.start), token.start, token.end, token.text, (number,))
@@ -64,7 +66,9 @@ def sources_of(prompt: Prompt, sources: Sources = None) -> tuple[Source, ...]:
         )
     places = _places(prompt, sources)
     by_place = tokens_on(places, prompt.tokens, prompt.text)
-    return tuple(source for source in _sources_at(prompt, sources, places, by_place) if source.tokens)
+    return tuple(
+        source for source in _sources_at(prompt, sources, places, by_place) if source.tokens or not prompt.tokens
+    )
 
 
 def _places(prompt: Prompt, kind: SourceKind) -> list[CharRange]:
@@ -89,7 +93,7 @@ def _own_sources(prompt: Prompt, sources: Iterable[Any]) -> tuple[Source, ...]:
         if second[0] < first[1]:
             raise WhyformerError(f"The sources {first} and {second} overlap: a character belongs to one source.")
     own = _sources_at(prompt, "span", places, tokens_on(places, prompt.tokens, prompt.text))
-    empty = next((source for source in own if not source.tokens), None)
+    empty = next((source for source in own if prompt.tokens and not source.tokens), None)
     if empty is not None:
         where = (empty.start, empty.end)
         raise WhyformerError(f"The source {where}, {empty.text!r:.40}, contains no token of its own: widen it.")

@@ -1,4 +1,4 @@
-"""The score as it would be read from each block's own tokens, had the model or its tower ended there: its gradients."""
+"""LeGrad's score of each block, as if the model ended there, and its gradient with respect to the block's map."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ Towers = Mapping[str, Sequence[nn.Module]]  # the blocks of each stream
 
 
 def own_map_gradients(trace: Trace) -> Iterator[tuple[str, AttentionMap]]:
-    """The stream of each block and ∂s_l/∂A_l, s_l the score of the mean of its own tokens; the first block first.
+    """Yield the stream of each block and ∂s_l/∂A_l, s_l the score of the mean of its tokens; first block first.
 
-    The mean is put at every token, so that the layers after the last block read it. In a dual encoder one tower ends
-    after a block, and the other is unchanged.
+    The mean replaces every token, so that the layers after the last block read it. In a dual encoder, one tower ends
+    after the block and the other is unchanged.
     """
     question = trace.question
     towers = _towers(question.model, question.family)
     if not towers:
         raise UnsupportedModel(
-            "scores='each' ends the model after each of its blocks, and can do so where it is one stack of them, or a "
-            "tower of them for pictures and one for texts: scores='final' takes the model's own score."
+            "scores='each' ends the model after each of its blocks, which takes a single stack of blocks, or one for "
+            "pictures and one for texts: scores='final' takes the model's own score."
         )
     outputs = _outputs(question, [block for blocks in towers.values() for block in blocks])
     for stream, blocks in towers.items():
@@ -44,7 +44,7 @@ def own_map_gradients(trace: Trace) -> Iterator[tuple[str, AttentionMap]]:
 
 
 def _towers(model: nn.Module, family: Family) -> Towers:
-    """The stacks of blocks by their streams: the one there is, or those of a dual encoder; none if they are others."""
+    """The stacks of blocks by stream: a single one, or the two of a dual encoder; empty for other models."""
     if family.is_one_stack:
         blocks = find_blocks(model)
         return {family.stream: blocks} if blocks else {}
@@ -84,9 +84,9 @@ def _gradient(
     blocks: Sequence[nn.Module],
     mask: TokenMask,
 ) -> AttentionMap:
-    """∂s_l/∂A_l of the first of these blocks, in a pass in which it alone runs.
+    """∂s_l/∂A_l of the first of these blocks, in a pass that runs only this one.
 
-    Those after it hand on what they are given; all blocks that are not named give what they gave.
+    The later ones return their input; all other blocks return their former output.
     """
     own, *later = blocks
 
@@ -111,7 +111,7 @@ def _gradient(
 
 
 def _mean(state: Tensor, mask: TokenMask) -> Tensor:
-    """The mean of the real tokens, put at every one."""
+    """Replace every token by the mean of the real ones."""
     weights = mask[:, :, None].to(state.dtype)
     mean: Tensor = (state * weights).sum(dim=1, keepdim=True) / weights.sum(dim=1, keepdim=True)
     return mean.expand_as(state)

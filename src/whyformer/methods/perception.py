@@ -21,10 +21,10 @@ from whyformer.tracing.trace import Trace, copies_at_once
 
 @dataclass(frozen=True)
 class Reading:
-    """A stream, the last attention that reads it, and how much each query of that attention counts for the answer.
+    """A stream, the last attention that reads it, and the weights of its queries in the answer.
 
-    A stream and those that it is made of count as one: their tokens are the same, merged or put elsewhere. What makes
-    it of them is among the steps `before`.
+    Streams that are merged, moved or computed from each other count as one. The transfers between them are among the
+    steps `before`.
     """
 
     stream: str
@@ -34,10 +34,10 @@ class Reading:
 
 
 def perceive(trace: Trace, steps: list[Step], mixing: Mix) -> list[tuple[Reading, dict[str, Rows]]]:
-    """For each stream the last attention that reads it, with the rows of P, one for each query that counts.
+    """For each stream, the last attention that reads it and the rows of P, one per query with a weight.
 
-    P starts at the queries of that attention; how much each of them counts is what flows on from it to the answer.
-    Where the stream is made of others, the rows are on their tokens.
+    P starts at the queries of that attention, whose weights are the flow from the answer to them. If the stream is
+    computed from others, the rows are over their tokens.
     """
     for streams in connected(steps):
         read = [readout.stream for readout in trace.readouts if readout.stream in streams]
@@ -73,11 +73,11 @@ def _weight_of_queries(trace: Trace, record: AttentionRecord, later: list[Step],
 def integrated_feedback(
     trace: Trace, readings: list[Reading], quadrature: Quadrature, steps: int, baseline: Baseline | Tensor
 ) -> dict[str, Rows]:
-    """F of each stream at the queries that count (BI Eq. 17).
+    """F of each stream at the queries with a weight (BI Eq. 17).
 
     It is the integrated gradient of the last map that reads the stream, clamped per head, head mean. Streams that
-    attend to each other are scaled together, towers apart. A token that became part of another has the feedback of
-    that one.
+    attend to each other are scaled together, towers separately. A token that was merged into another has the feedback
+    of that one.
     """
     nodes, weights = nodes_and_weights(quadrature, steps)
     by_stream: dict[str, Rows] = {}
@@ -96,7 +96,7 @@ def integrated_feedback(
 
 
 def gradient_feedback(readings: list[Reading]) -> dict[str, Rows]:
-    """The same from the gradient at the input alone, which the trace has already."""
+    """The same from the gradient at the input only, which the trace already has."""
     by_stream: dict[str, Rows] = {}
     for reading in readings:
         gradient = reading.record.pick(reading.queries.rows[0]).gradient
@@ -105,7 +105,7 @@ def gradient_feedback(readings: list[Reading]) -> dict[str, Rows]:
 
 
 def _at_parts(feedback: dict[str, Rows], before: tuple[Step, ...]) -> dict[str, Rows]:
-    """The feedback of tokens at those that they were made of: the mean of all that each became part of."""
+    """Carry feedback to the tokens that others were computed from: the mean over all that each is part of."""
     if not any(isinstance(step, Transfer) for step in before):
         return feedback
     sums = carry(feedback, before)

@@ -124,7 +124,7 @@ def weighted(parts: Sequence[TokenScores], counted: TokenMask) -> TokenScores:
 
 
 def share(scores: TokenScores, counted: TokenMask) -> TokenScores:
-    """q(x) = x / Σ|x|, the sum over the tokens that count: no class token, no padding."""
+    """q(x) = x / Σ|x|, the sum over content tokens: no class token, no padding."""
     total = (scores.abs() * counted).sum(dim=1, keepdim=True)
     return scores / total.where(total > 0, 1.0)
 

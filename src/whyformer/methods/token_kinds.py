@@ -1,4 +1,4 @@
-"""Which tokens of a stream are words, and which are of something else: patches, regions, moments of a sound."""
+"""Classify the tokens of a stream: words, or patches, regions and moments of a sound."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from whyformer.tracing.trace import Trace, real_tokens
 
 @dataclass(frozen=True)
 class TokenKinds:
-    """Which tokens of a stream are words, and which are not; class tokens, registers and padding are neither."""
+    """Masks of the words of a stream, and of its other content; class tokens, registers and padding are in neither."""
 
     words: TokenMask
     others: TokenMask
 
 
 def token_kinds(trace: Trace) -> dict[str, TokenKinds]:
-    """The kinds of the tokens of every stream that scores are given on."""
+    """The token kinds of every scored stream."""
     masks, question = real_tokens(trace), trace.question
     if question.bridge is not None:
         is_picture = {question.family.stream: question.bridge.is_placeholder}
@@ -33,7 +33,7 @@ def token_kinds(trace: Trace) -> dict[str, TokenKinds]:
     lengths = {stream: mask.shape[1] for stream, mask in masks.items()}
     nothing = {stream: torch.zeros_like(mask) for stream, mask in masks.items()}
     words, others = dict(nothing), dict(nothing)
-    with suppress(UnsupportedModel):  # of features at several scales there is no grid, and all of them count
+    with suppress(UnsupportedModel):  # features at several scales have no grid: all of them count
         for place in part_places(question.model, question.inputs, lengths):
             part = words if place.kind in ("text", "written") else others
             part[place.stream] = part[place.stream].clone()
@@ -48,5 +48,5 @@ def token_kinds(trace: Trace) -> dict[str, TokenKinds]:
 
 
 def _split(mask: TokenMask, is_other: TokenMask | bool) -> TokenKinds:
-    """The real tokens, apart by whether they are words."""
+    """Split the real tokens into words and others."""
     return TokenKinds(mask & (~is_other if isinstance(is_other, torch.Tensor) else not is_other), mask & is_other)

@@ -16,11 +16,11 @@ from whyformer.models.loading import LoadedModel
 
 def written_of(ids: list[int], loaded_model: LoadedModel, beginning: Sequence[int] | None = None) -> Chunk:
     """The decoder's tokens so far, after those it starts with."""
-    begun = list(decoder_beginning(loaded_model) if beginning is None else beginning)
+    start = list(decoder_beginning(loaded_model) if beginning is None else beginning)
     text, tokens, offsets = decode_tokens(ids, loaded_model.tokenizer)
     layout = WordPieces((text,), tokens, (0,) * len(ids), offsets)
-    whole = [*begun, *ids]
-    positions = tuple(range(len(begun), len(whole)))
+    whole = [*start, *ids]
+    positions = tuple(range(len(start), len(whole)))
     encoding: dict[str, list[int]] = {"input_ids": whole, "attention_mask": [1] * len(whole)}
     return Chunk(encoding, positions, tuple((0, n) for n in range(len(ids))), layout)
 

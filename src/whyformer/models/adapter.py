@@ -1,4 +1,4 @@
-"""LoRA adapters as PEFT saves them: the base model that they change, and a configuration that can be trusted."""
+"""LoRA adapters as saved by PEFT: find the base model, and validate the configuration."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from whyformer.models.zoo import bundled
 ADAPTER_CONFIG, ADAPTER_WEIGHTS, BASE = "adapter_config.json", "adapter_model.safetensors", "?base="
 LARGEST_RANK = 4096
 REGEX_SECONDS = 1.0
-# What decides where an adapter is put and how it computes; the rest must be as PEFT has it by default.
+# Settings that determine the position and the computation of an adapter; others must have PEFT's defaults.
 USED = (
     "r lora_alpha lora_dropout target_modules exclude_modules bias use_rslora use_dora fan_in_fan_out modules_to_save "
     "layers_to_transform layers_pattern rank_pattern alpha_pattern lora_bias"
 ).split()
-# What says where it comes from, or matters in training alone.
+# Settings about its origin or its training only.
 IGNORED = (
     "peft_type peft_version task_type auto_mapping base_model_name_or_path revision inference_mode runtime_config"
 ).split()
@@ -35,14 +35,14 @@ PLAIN_INITIALISATIONS = (True, False, None, "gaussian", "orthogonal", "eva")
 
 @dataclass(frozen=True)
 class Adapter:
-    """The folder of an adapter, and the name of the model that it changes."""
+    """The folder of an adapter, and the name of its base model."""
 
     folder: Path
     base: str
 
 
 def adapter_of(place: str) -> Adapter | None:
-    """The adapter that a name means: a folder, behind which `?base=` names its base model; None for anything else."""
+    """The adapter of this name, a folder, optionally with `?base=` and its base model; None for anything else."""
     name, _, base = place.partition(BASE)
     folder = Path(os.path.expanduser(name))
     if not os.path.isfile(folder / ADAPTER_CONFIG) or os.path.isfile(folder / "config.json"):
@@ -55,7 +55,7 @@ def adapter_of(place: str) -> Adapter | None:
 
 
 def _stated_base(folder: Path, name: str) -> str:
-    """The base model that the adapter names, if it is on this machine: a file may not have others fetched."""
+    """The base model named by the adapter, if it is on this machine: a file must not cause a download."""
     stated = str(read_settings(folder / ADAPTER_CONFIG, name).get("base_model_name_or_path") or "")
     if stated in bundled() or os.path.exists(os.path.expanduser(stated)):
         return stated
@@ -70,7 +70,7 @@ def adapter_files(adapter: Adapter) -> tuple[list[Path], list[Path]]:
 
 
 def load_adapter(adapter: Adapter, base: nn.Module) -> tuple[nn.Module, str]:
-    """The base model with the adapter beside its weights, unmerged, and a note that says so."""
+    """Load the base model with the adapter, unmerged; also return a note that says so."""
     peft, name = extra("peft", "dev"), str(adapter.folder)
     if not (adapter.folder / ADAPTER_WEIGHTS).is_file():
         raise WhyformerError(
@@ -92,7 +92,7 @@ def load_adapter(adapter: Adapter, base: nn.Module) -> tuple[nn.Module, str]:
 
 
 def _checked(settings: Mapping[str, Any], peft: Any, name: str) -> dict[str, Any]:
-    """The settings that are used; refused where they ask for other files, code or another kind of adapter."""
+    """Validate the settings; raise if they name other files, code or another kind of adapter."""
     if settings.get("peft_type") != "LORA":
         raise WhyformerError(
             f"{name!r} is an adapter of the kind {settings.get('peft_type')!r:.40}, and LORA alone is read: merge it."
@@ -125,7 +125,7 @@ def _listed(settings: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def _targets(targets: Any, base: nn.Module, name: str) -> Any:
-    """The modules that are changed, by name; an expression is matched here, in bounded time."""
+    """The names of the modules with an adapter; a regular expression is matched here, in bounded time."""
     if isinstance(targets, list) or targets in (None, "all-linear"):
         return targets
     try:

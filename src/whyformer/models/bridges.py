@@ -127,7 +127,7 @@ class Bridge:
         first, second, shares = (x.to(self.placeholders.device) for x in parts)
         return Transfer("text", "queries", first, second, shares, (self.text_length, length), self.batch, "carried")
 
-    def held(self, stream: str) -> Transfer:
+    def to_placeholders(self, stream: str) -> Transfer:
         """The placeholders' scores as a separate stream, where features were added to the states there."""
         tokens = self._text_tokens().to(self.placeholders.device)
         lengths = (self.text_length, self.text_length)

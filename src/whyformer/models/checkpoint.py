@@ -16,9 +16,8 @@ WEIGHTS, ONE_FILE, INDEX = ".safetensors", "model.safetensors", "model.safetenso
 SETTINGS = (
     "config.json",
     "generation_config.json",
-    "preprocessor_config.json",
+    "*preprocessor_config.json",
     "processor_config.json",
-    "video_preprocessor_config.json",
     "tokenizer*.json",
     "special_tokens_map.json",
     "added_tokens.json",

@@ -24,13 +24,13 @@ Files = dict[str, Path]  # by the name that results know them by
 
 
 def weight_digests(model: nn.Module, place: str | None) -> dict[str, str]:
-    """SHA-256 by the name of each file of weights in the place a model was loaded from; without one, of its tensors."""
+    """SHA-256 of each weight file by name; for a model of your own, of its tensors."""
     weights, _ = ({}, {}) if place is None else model_files(place, revision_of(model))
     return {name: file_digest(file) for name, file in weights.items()} or {MEMORY: module_digest(model)}
 
 
 def setting_digests(model: nn.Module, place: str | None, tokenizer: Any = None) -> dict[str, str]:
-    """SHA-256 by name of the other files that were read: configuration, tokenizer, processor, templates."""
+    """SHA-256 by name of all other files: configuration, tokenizer, processor, templates."""
     _, settings = ({}, {}) if place is None else model_files(place, revision_of(model), tokenizer)
     return {name: file_digest(file) for name, file in settings.items()}
 

@@ -191,7 +191,13 @@ FAMILIES: dict[str, Family] = {
     "videomae": _VIDEO_ENCODER,
     "vivit": _VIDEO_ENCODER,
     "vjepa2": Family(
-        "pool", scaled=NOTHING, mask=None, others=(Stream("image"),), arrange=pooled_by_query, modality="video"
+        "pool",
+        scaled=NOTHING,
+        mask=None,
+        others=(Stream("image"),),
+        arrange=pooled_by_query,
+        modality="video",
+        processor=("VideoMAEImageProcessor", "video_preprocessor_config.json"),
     ),
     "lxmert": Family(
         "text",
@@ -272,10 +278,9 @@ _STOCK_HEADS = (
     "ForAudioClassification",
 )
 
-ROW_TO_WRITE = (
-    "Write its row: whyformer.extend.FAMILIES[model.config.model_type] = "
-    'whyformer.extend.Family(stream="text", readout="first", scaled="path.of.a.module").'
-)
+_ROW = "Write its row: whyformer.extend.FAMILIES[model.config.model_type] = whyformer.extend.Family"
+ROW_TO_WRITE = f'{_ROW}(stream="text", readout="first", scaled="path.of.a.module").'
+ROW_OF_STREAMS = f'{_ROW}("target", others=(…), attention=(…)); docs/concepts/streams.md shows one.'
 
 
 def family_of(model: nn.Module, inputs: Inputs) -> Family:

@@ -51,13 +51,15 @@ class Family:
         others: The other streams.
         attention: The streams of the queries and the keys by a part of the attention's path (* matches anything); the
             first match wins. Rows for the same part are used in turn and form one step: they read the same state.
-            pads_to_limit: Whether every text is padded to the model's limit, with the mask that its row names; without
-            a mask, padding is read too (SigLIP).
-            arrange: For streams that are split or joined, such as windows or merged patches: yields the place of each
+        pads_to_limit: Whether every text is padded to the model's limit, with the mask that its row names; without a
+            mask, padding is read too (SigLIP).
+        arrange: For streams that are split or joined, such as windows or merged patches: yields the place of each
             attention operation in the order of execution, and the transfers between streams; None if map b belongs to
             example b and query i to token i.
-            sight: For a decoder with images in its text: the patches that its placeholder tokens stand for.
-            modality: The module of `whyformer.modalities` that encodes its examples, if its processor does not tell.
+        sight: For a decoder with images in its text: the patches that its placeholder tokens stand for.
+        modality: The module of `whyformer.modalities` that encodes its examples, if its processor does not tell.
+        processor: The class in transformers and the file of its image processor, if AutoImageProcessor would load one
+            that needs torchvision.
 
     Example:
         >>> from whyformer.extend import FAMILIES, Family
@@ -75,6 +77,7 @@ class Family:
     arrange: Arrange | None = None
     sight: ImageTokenLayout | None = None
     modality: str | None = None
+    processor: tuple[str, str] | None = None
 
     @property
     def is_one_stack(self) -> bool:

@@ -27,7 +27,7 @@ class GgufHeader:
     """The metadata and the tensors of a GGUF file.
 
     Attributes:
-        entries: Its metadata, by key; of a list the length alone.
+        entries: Its metadata by key; for a list, only its length.
         shapes: The shape of each tensor, by name.
         types: How many tensors are stored in each type, the most frequent first: {"Q4_K": 169, "F32": 141}.
     """
@@ -50,7 +50,7 @@ class GgufHeader:
 
 
 def read_header(path: Path) -> GgufHeader:
-    """The header of a GGUF file, every size in it checked against the size of the file."""
+    """Read the header of a GGUF file, checking every size in it against the size of the file."""
     size = path.stat().st_size
     try:
         with path.open("rb") as file:
@@ -96,7 +96,7 @@ def _header(file: BinaryIO, size: int) -> GgufHeader:
 
 
 def _stored(name: str, shape: tuple[int, ...], kind: int) -> tuple[str, int]:
-    """The type of a tensor by name, and how many bytes it takes."""
+    """The name of a tensor's type, and its size in bytes."""
     constants = extra("gguf", "gguf").constants
     try:
         title = constants.GGMLQuantizationType(kind)

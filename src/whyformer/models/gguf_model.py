@@ -27,7 +27,7 @@ MOST_SURPLUS = (
 
 
 def gguf_file(place: str | Path) -> Path | None:
-    """The GGUF file that a name means: the file itself, or the only one of a folder without safetensors weights."""
+    """The GGUF file of this name: the file itself, or the only one in a folder without safetensors weights."""
     path = Path(os.path.expanduser(place))
     if os.path.isfile(path):
         return path if path.suffix == SUFFIX else None
@@ -80,8 +80,8 @@ def _model_class(config: Any, header: GgufHeader, path: Path) -> Any:
 
 
 def _check_size(model_class: Any, config: Any, header: GgufHeader, path: Path, placement: Placement) -> None:
-    """Check that a configuration needs no more weights than the file holds, and no more than memory can."""
-    blocks = {int(found[1]) for name in header.shapes if (found := _BLOCK.match(name))}
+    """Check that the configuration has no more weights than the file, and that they fit into memory."""
+    blocks = {int(match[1]) for name in header.shapes if (match := _BLOCK.match(name))}
     if config.num_hidden_layers != len(blocks):
         raise WhyformerError(f"{path.name} has {len(blocks)} blocks, and its header says {config.num_hidden_layers}.")
     with torch.device("meta"):
@@ -101,12 +101,12 @@ def _check_size(model_class: Any, config: Any, header: GgufHeader, path: Path, p
 
 
 def _available_bytes() -> int | None:
-    """Memory that can be had without swapping; None where the system does not say."""
+    """Memory available without swapping; None if unknown."""
     try:
-        found = re.search(r"^MemAvailable: +(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        available = re.search(r"^MemAvailable: +(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
     except OSError:
         return None
-    return None if found is None else 1024 * int(found[1])
+    return None if available is None else 1024 * int(available[1])
 
 
 def _plain(packed: nn.Module) -> nn.Module:

@@ -1,4 +1,4 @@
-"""The report of a loaded checkpoint: every weight found, and in its shape."""
+"""Check the report of a loaded checkpoint: every weight exists, in the right shape."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from whyformer.models.adapter import BASE, adapter_of, load_adapter
 from whyformer.models.compat import has_part, weight_names
 from whyformer.models.digests import file_stamps
 from whyformer.models.gguf_model import gguf_file, load_gguf
-from whyformer.models.holders import held_by
+from whyformer.models.holders import model_in
 from whyformer.models.load_report import check_report
 from whyformer.models.location import Location, bundled_names, is_hub_id, is_unreachable, locate, reading
 from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
@@ -165,7 +165,7 @@ def load(
 def _unchanged(
     name: str, before: Mapping[str, tuple[int, ...]], revision: str | None = None
 ) -> Mapping[str, tuple[int, ...]]:
-    """The stamps of a model's files, which must be those from before it was read."""
+    """The stamps of a model's files; raise if they changed while it was read."""
     stamps = file_stamps(name, revision)
     if any(stamps.get(file) != stamp for file, stamp in before.items()):
         raise WhyformerError(f"The files of {name!r} changed while they were read: load it again.")
@@ -178,10 +178,10 @@ def resolve_model(model: Any, processor: Any = None) -> LoadedModel:
         model = _remembered(str(model), _stamp(str(model)))
     if processor is not None:
         check_processor_type(processor)
-    held = held_by(model)
-    if held is not None:
-        own = resolve_model(held.model, held.processor)
-        model = replace(own, pooling=held.pooling, notes=held.notes)
+    held_model = model_in(model)
+    if held_model is not None:
+        own = resolve_model(held_model.model, held_model.processor)
+        model = replace(own, pooling=held_model.pooling, notes=held_model.notes)
     if isinstance(model, LoadedModel):
         return model if processor is None else replace(model, processor=processor)
     if not isinstance(model, nn.Module):

@@ -12,6 +12,7 @@ from torch import nn
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 
 from whyformer.errors import WhyformerError
+from whyformer.models.families import FAMILIES
 from whyformer.models.input_tensors import SOUND_INPUTS
 
 WRITERS = ("ForCTC", "ForConditionalGeneration")  # speech recognisers have a tokenizer too
@@ -33,23 +34,24 @@ def processor_of(model: nn.Module, place: str, **how: bool) -> Any:
         reader = transformers.AutoProcessor if writes else transformers.AutoFeatureExtractor
         return reader.from_pretrained(place, **how)
     if "pixel_values" in takes and "input_ids" in takes:
-        has_videos = importlib.util.find_spec("torchvision") is not None
-        kind = transformers.AutoProcessor if has_videos else _without_videos(model)
+        is_complete = importlib.util.find_spec("torchvision") is not None
+        kind = transformers.AutoProcessor if is_complete else _without_torchvision(model)
         return kind.from_pretrained(place, **how)
-    if "pixel_values_videos" in takes and "input_ids" not in takes:  # whose video processor needs torchvision
-        file = {"image_processor_filename": "video_preprocessor_config.json"}
-        return transformers.VideoMAEImageProcessor.from_pretrained(place, **file, **how)
+    row = FAMILIES.get(getattr(model.config, "model_type", ""))
+    if row is not None and row.processor is not None:
+        name, file = row.processor
+        return getattr(transformers, name).from_pretrained(place, image_processor_filename=file, **how)
     if "pixel_values" in takes:
         return transformers.AutoImageProcessor.from_pretrained(place, **how)
     return transformers.AutoTokenizer.from_pretrained(place, **how)
 
 
-def _without_videos(model: nn.Module) -> Any:
-    """A model's processor class without its video part, which needs torchvision; None if it has none."""
+def _without_torchvision(model: nn.Module) -> Any:
+    """A model's processor class without the part that needs torchvision."""
     name = PROCESSOR_MAPPING_NAMES.get(getattr(model.config, "model_type", ""))
     stock: Any = getattr(transformers, str(name), transformers.AutoProcessor)
     parts = stock.get_attributes() if hasattr(stock, "get_attributes") else []
-    others = [part for part in parts if "video" not in part]
+    others = [part for part in parts if part != "video_processor"]
     if len(others) == len(parts):
         return transformers.AutoProcessor
     return type(stock.__name__, (stock,), {"get_attributes": classmethod(lambda cls: others)})

@@ -24,7 +24,7 @@ def modules_of(model: nn.Module) -> Mapping[str, nn.Module]:
 
 @contextmanager
 def fixed_modules(model: nn.Module) -> Iterator[None]:
-    """While inside, and in this thread, a model is walked once: dozens of questions are put to its modules."""
+    """Within the context and this thread, walk the modules of a model only once."""
     before: dict[nn.Module, Mapping[str, nn.Module]] = getattr(_KNOWN, "modules", {})
     _KNOWN.modules = {**before, model: modules_of(model)}
     try:

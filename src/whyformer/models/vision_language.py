@@ -126,7 +126,7 @@ def _ways(config: Any, bridge: Bridge, layers: Sequence[_Layer]) -> Ways:
         )
     for number, block in enumerate(getattr(config.vision_config, "deepstack_visual_indexes", None) or ()):
         stream = f"deepstack {number}"  # added to the text after the block of this index
-        ways[last["text", number]].append(bridge.held(stream))
+        ways[last["text", number]].append(bridge.to_placeholders(stream))
         ways[last["image", block]].append(bridge.to_image(stream, leaving="all"))
     return ways
 

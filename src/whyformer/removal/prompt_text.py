@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.prompt import Prompt, remove_ranges, render_messages
+from whyformer.inputs.prompt import HasTokenizer, Prompt, remove_ranges, render_messages
 from whyformer.inputs.sentences import CharRange
 from whyformer.models.loading import LoadedModel
 
@@ -24,10 +24,10 @@ def rendered_ids(loaded_model: LoadedModel, prompt: Prompt, text: str) -> list[i
     return ids or [_beginning(loaded_model)]
 
 
-def text_without(loaded_model: LoadedModel, prompt: Prompt, places: Iterable[CharRange]) -> str:
+def text_without(renderer: HasTokenizer, prompt: Prompt, places: Iterable[CharRange]) -> str:
     """The text of a prompt without these places, through the same chat template, if there is one."""
     rest = remove_ranges(prompt, with_white_space(prompt.text, places))
-    return rest if isinstance(rest, str) else render_messages(loaded_model, rest)
+    return rest if isinstance(rest, str) else render_messages(renderer, rest)
 
 
 def with_white_space(text: str, places: Iterable[CharRange]) -> list[CharRange]:

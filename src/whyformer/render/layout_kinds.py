@@ -27,7 +27,7 @@ class LayoutKind:
         units: The units that can be ranked, the default first.
         to_fields: Converts a layout to JSON data, without the picture.
         from_fields: Restores a layout: `from_fields(field)`, where `field(name, type)` is a validated field of the
-        file.
+            file. The types are int, float, float | None, str, lists of int, float or str, a `Box`, and `Image.Image`.
         places: Returns the position of each token, as columns of a table.
         figure: Draws a part at a width in pixels, for .png files and matplotlib.
         lines: Renders a part in characters, for terminals without colours.

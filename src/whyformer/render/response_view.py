@@ -72,7 +72,9 @@ def token_title(token: ResponseToken) -> str:
     """Tooltip of a response token."""
     likelihood = token.log_probability
     probability = f"probability {np.exp(likelihood):.2g}, log-probability {likelihood:.2f}"
-    return f"{visible(token.text)}  {probability}, entropy {token.entropy:.2f}, rank {token.rank}"
+    entropy = "" if token.entropy is None else f", entropy {token.entropy:.2f}"
+    rank = "" if token.rank is None else f", rank {token.rank}"
+    return f"{visible(token.text)}  {probability}{entropy}{rank}"
 
 
 def _prompt_blocks(response: Response) -> Iterator[BlockView]:
@@ -172,7 +174,8 @@ def _figures(response: Response, numbers: Iterable[int]) -> str:
     total = sum(token.log_probability for token in tokens)
     likeliest = sum(token.rank == 1 for token in tokens)
     count = f"{len(tokens)} token{'s' * (len(tokens) != 1)}"
-    return f"Log-probability {total:.2f} for {count}, {likeliest} of them the model's first choice."
+    choices = f", {likeliest} of them the model's first choice" if all(one.rank is not None for one in tokens) else ""
+    return f"Log-probability {total:.2f} for {count}{choices}."
 
 
 def _heaviest(response: Response, numbers: Sequence[int]) -> str:

@@ -22,7 +22,8 @@ class ResponseToken:
     """A token of a response: its position, and the model's prediction of it.
 
     `log_probability` and `entropy` are in nats, the latter of the whole distribution at this position; `rank` is 1 for
-    the most likely token.
+    the most likely token. Where only a server knows them, the entropy and the rank are None and
+    the id is -1.
     """
 
     id: int
@@ -30,8 +31,8 @@ class ResponseToken:
     start: int
     end: int
     log_probability: float
-    entropy: float
-    rank: int
+    entropy: float | None
+    rank: int | None
     is_special: bool = False
 
 

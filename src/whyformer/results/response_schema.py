@@ -19,6 +19,7 @@ from whyformer.results.schema import (
     FILE_FIELDS,
     as_json,
     layout_dict,
+    or_none,
     read_boolean,
     read_field,
     read_integer,
@@ -92,7 +93,7 @@ def read_response(document: Any) -> Response:
     prompt = read_field(document, "prompt", read_mapping)
     refuse_others(document, RESPONSE_FIELDS)
     refuse_others(prompt, ("text", "rendered", "messages", "documents", "tokens"))
-    seed, verdicts = document.get("seed"), document.get("verdicts")  # the latter is absent from older files
+    verdicts = document.get("verdicts")  # absent from older files
     return Response(
         prompt=Prompt(
             text=read_field(prompt, "text", read_text),
@@ -120,7 +121,7 @@ def read_response(document: Any) -> Response:
         model=read_field(document, "model", read_text),
         options=read_field(document, "options", read_mapping),
         notes=tuple(read_field(document, "notes", read_list_of(read_text))),
-        seed=None if seed is None else read_integer(seed),
+        seed=or_none(read_integer)(document.get("seed")),
         verdicts=None if verdicts is None else read_support(verdicts, read_source),
     )
 
@@ -146,10 +147,9 @@ def _prompt_tokens(columns: Any) -> list[dict[str, Any]]:
 def _response_tokens(columns: dict[str, Any]) -> list[ResponseToken]:
     refuse_others(columns, (*TOKEN_FIELDS, "log_probabilities", "entropies", "ranks"))
     rows = _rows(columns)
-    log_probabilities, entropies = (
-        read_field(columns, name, read_list_of(read_number)) for name in ("log_probabilities", "entropies")
-    )
-    ranks = read_field(columns, "ranks", read_list_of(read_integer))
+    log_probabilities = read_field(columns, "log_probabilities", read_list_of(read_number))
+    entropies = read_field(columns, "entropies", read_list_of(or_none(read_number)))
+    ranks = read_field(columns, "ranks", read_list_of(or_none(read_integer)))
     if not len(rows) == len(log_probabilities) == len(entropies) == len(ranks):
         raise WhyformerError(f"its {len(rows)} tokens have {len(ranks)} ranks and {len(entropies)} entropies")
     return [

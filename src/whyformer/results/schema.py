@@ -99,12 +99,12 @@ def read_explanation(document: Any) -> Explanation:
             read_text(name): Part(read_layout(part), read_field(part, "scores", _array)) for name, part in parts.items()
         },
         target=read_field(document, "target", read_text),
-        probability=read_field(document, "probability", _number_or_none),
+        probability=read_field(document, "probability", or_none(read_number)),
         method=read_field(document, "method", read_text),
         model=read_field(document, "model", read_text),
         options=read_field(document, "options", read_mapping),
         notes=tuple(read_field(document, "notes", read_list_of(read_text))),
-        completeness=_number_or_none(document.get("completeness")),
+        completeness=or_none(read_number)(document.get("completeness")),
     )
 
 
@@ -210,10 +210,6 @@ def read_number(value: Any) -> float:
     return float(_check(value, (int, float), "a number"))
 
 
-def _number_or_none(value: Any) -> float | None:
-    return None if value is None else read_number(value)
-
-
 def read_mapping(value: Any) -> dict[str, Any]:
     return dict(_check(value, dict, "an object"))
 
@@ -229,6 +225,11 @@ def _picture(value: Any) -> Image.Image:
 
 def read_list_of(read: Callable[[Any], _Field]) -> Callable[[Any], list[_Field]]:
     return lambda value: [read(item) for item in _check(value, list, "a list")]
+
+
+def or_none(read: Callable[[Any], _Field]) -> Callable[[Any], _Field | None]:
+    """A reader that also takes None."""
+    return lambda value: None if value is None else read(value)
 
 
 def _box(value: Any) -> Box:
@@ -249,8 +250,11 @@ def read_offsets(value: Any) -> tuple[int, int]:
 FIELD_READERS: dict[Any, Callable[[Any], Any]] = {
     int: read_integer,
     float: read_number,
+    float | None: or_none(read_number),
+    str: read_text,
     list[int]: read_list_of(read_integer),
-    float | None: _number_or_none,
+    list[float]: read_list_of(read_number),
+    list[str]: read_list_of(read_text),
     Box: _box,
     Image.Image: _picture,
 }

@@ -60,16 +60,21 @@ def groups_of(scored: Sequence[Source], chosen: Sequence[Source], method: str) -
     """The indices of scored sources within each chosen source; raise if one would be split."""
     groups: list[list[int]] = [[] for _ in chosen]
     for number, source in enumerate(scored):
-        own = set(source.tokens)
+        own = _extent(source)
         for group, larger in zip(groups, chosen, strict=True):
-            if own <= set(larger.tokens):
+            if own <= _extent(larger):
                 group.append(number)
-            elif own & set(larger.tokens):
+            elif own & _extent(larger):
                 raise WhyformerError(
                     f"{method} scored whole sources, such as the {source.kind} {source.text!r:.40}: explain again with "
                     "smaller ones."
                 )
     return groups
+
+
+def _extent(source: Source) -> set[int]:
+    """The tokens of a source; its characters if only a server knows the tokens."""
+    return set(source.tokens) or set(range(source.start, source.end))
 
 
 def shares(scores: SourceScores) -> SourceScores:

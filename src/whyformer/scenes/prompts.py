@@ -169,14 +169,14 @@ def _option_weights(scenes: Scenes) -> Float[Tensor, "scene kind option"]:
     Depending on the kind, an option is a pair of things, a shape or colour to count, a label that is present or not, a
     side and a thing, or a pair of things named by shape or by colour.
     """
-    asked = answerable(scenes).flatten(2).float()
+    pairs = answerable(scenes).flatten(2).float()
     kinds = [
-        *asked.unbind(dim=1),
+        *pairs.unbind(dim=1),
         _counts(scenes) + 0.5,
         _presence_weights(scenes),
         (_things_beside(scenes).sum(dim=3) == 1).flatten(1).float(),
         _pairs(scenes).flatten(1).float(),
-        torch.ones_like(asked[:, 0, :1]),
+        torch.ones_like(pairs[:, 0, :1]),
     ]
     return torch.stack([F.pad(part, (0, OPTIONS - part.shape[1])) for part in kinds], dim=1)
 

@@ -135,7 +135,7 @@ def _probabilities(chunk: ReadPassage) -> tuple[Tensor, Tensor]:
     return start, end
 
 
-def _made(number: int, chunk: ReadPassage, first: int, last: int) -> AnswerSpan:
+def _span_of(number: int, chunk: ReadPassage, first: int, last: int) -> AnswerSpan:
     """Build the span from one token of the passage to another."""
     (start, (begin, _)), (end, (_, stop)) = chunk.tokens[first], chunk.tokens[last]
     starts, ends = _probabilities(chunk)
@@ -152,7 +152,7 @@ def _likeliest(number: int, chunk: ReadPassage) -> AnswerSpan:
     sums = chunk.start[positions][:, None] + chunk.end[positions][None, :]
     allowed = torch.ones_like(sums).triu().tril(LONGEST_ANSWER - 1).bool()
     best = int(sums.masked_fill(~allowed, float("-inf")).argmax())
-    return _made(number, chunk, *divmod(best, len(positions)))
+    return _span_of(number, chunk, *divmod(best, len(positions)))
 
 
 def _span_on(place: tuple[int, int], number: int, chunk: ReadPassage) -> AnswerSpan | None:
@@ -161,4 +161,4 @@ def _span_on(place: tuple[int, int], number: int, chunk: ReadPassage) -> AnswerS
     tokens = [n for n, (_, (begin, stop)) in enumerate(chunk.tokens) if begin < end and start < stop]
     if not tokens or chunk.tokens[tokens[0]][1][0] > start or chunk.tokens[tokens[-1]][1][1] < end:
         return None
-    return _made(number, chunk, tokens[0], tokens[-1])
+    return _span_of(number, chunk, tokens[0], tokens[-1])

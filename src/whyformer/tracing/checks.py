@@ -10,7 +10,7 @@ from torch import nn
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.models.calls import lends_weights
-from whyformer.models.families import FAMILIES, ROW_TO_WRITE
+from whyformer.models.families import FAMILIES, ROW_OF_STREAMS
 from whyformer.models.family import Family
 from whyformer.models.structure import config_of, is_detector, layers_of, main_input, modules_of
 from whyformer.models.weights import hidden_layer, passes_gradients, quantised_layers
@@ -101,7 +101,8 @@ def check_records(model: nn.Module, watcher: Watcher, batch: int, family: Family
     row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
     if getattr(config_of(model), "is_encoder_decoder", False) and not (row and not row.is_one_stack):
         raise NoMaps(
-            f"{name} has an encoder and a decoder, and no row assigns attention to them. {alternatives} {ROW_TO_WRITE}"
+            f"{name} has an encoder and a decoder, and no row assigns attention to them. {alternatives} "
+            f"{ROW_OF_STREAMS}"
         )
     windowed = next((type(m).__name__ for m in modules_of(model).values() if type(m).__name__.endswith(WINDOWED)), None)
     if windowed is not None:

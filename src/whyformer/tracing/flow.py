@@ -53,11 +53,29 @@ def flow(
     *,
     normalise_rows: bool = False,
 ) -> dict[str, Rows]:
-    """Compute start · (M_L + I)…(M_1 + I) without `start` itself, later blocks on the left (BI Eq. 16).
+    """Carry rows of scores back through the blocks: start · (M_L + I)…(M_1 + I) without `start` itself (BI Eq. 16).
 
     The start, which the residual connections carry down unmixed, is left out: it says where the answer is read, not
-    why. The records of one step read the same state. `normalise_rows` divides each row of M + I by its sum. At a
-    transfer between streams (a merge of patches, a bridge), r ← r · B.
+    why. The records of one step read the same state. At a transfer between streams (a merge of patches, a bridge),
+    r ← r · B.
+
+    Args:
+        steps: The steps of a trace.
+        mixing: A function that returns M [example, query, key] of a record, or of one of its tiles.
+        start: Rows [example, row, token] by stream, such as `trace.start()`.
+        normalise_rows: Whether to divide each row of M + I by its sum.
+
+    Returns:
+        The rows by stream.
+
+    Example:
+        >>> from whyformer.extend import Reads, flow, head_mean, trace
+        >>> bert = whyformer.load("mini-bert", device="cpu")
+        >>> inputs = bert.tokenizer("A wonderful film.", return_tensors="pt")
+        >>> traced = trace(bert.model, inputs, reads=Reads(maps="all"))
+        >>> rows = flow(traced.steps, lambda record: head_mean(record.map), traced.start())
+        >>> tuple(rows["text"].shape)
+        (1, 1, 6)
     """
     kept = dict(start)
     moved = {stream: torch.zeros_like(rows) for stream, rows in start.items()}

@@ -107,7 +107,7 @@ def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, 
     folds = reads.edges or (reads.state_gradients and reads.maps == "none")  # only the rows that are read are computed
     has_input_gradients = reads.inputs != "none"
     starts_late = reads.is_last and reads.has_graph and call.family.sight is not None
-    is_plain = not (reads.has_relevance or reads.states or reads.path or blocks)
+    shares_rows = not (reads.has_relevance or of_tokens or reads.path or reads.biases or blocks)
     return Plan(
         maps="shapes only" if blocks else "folded" if folds else "kept",
         first_operation=max(0, (layers_of(call.model) or 1) - 1) if is_last_alone else 0,
@@ -128,7 +128,7 @@ def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, 
         biases=reads.biases,
         keeps_graph=reads.has_relevance or has_input_gradients,
         needs_maps=not has_input_gradients and not reads.subsets,
-        several_scores=is_plain and call.batch == 1 and call.backward == "gradient",
+        several_scores=shares_rows and reads.takes_gradients and call.batch == 1,
     )
 
 

@@ -19,7 +19,8 @@ class Reads:
     """The parts of a trace that a method reads.
 
     Args:
-        maps: The attention maps: "none", the "last" one, or "all".
+        maps: The attention maps: "none", the "last" one, or "all"; only their mean over heads unless gradients,
+            relevances or edges are read too.
         gradients: The gradient of the score with respect to the maps.
         relevances: The relevance of the maps, by the rules of relevance propagation.
         states: The residual states of the tokens and the weights W_v and W_o; "of others" only if some token is not a
@@ -61,6 +62,8 @@ class Reads:
         for name in ("maps", "gradients", "relevances"):
             check_choice(f"Reads: {name}", getattr(self, name), Extent)
         check_choice("Reads: inputs", self.inputs, InputReading)
+        if self.states not in (True, False, "of others"):
+            raise WhyformerError(f"Reads: states={self.states!r}. Choose from: True, False, of others.")
         is_inside = {self.gradients, self.relevances} != {"none"} or self.state_gradients
         if self.inputs != "none" and is_inside:
             raise WhyformerError("Reads: a method reads the inputs, or gradients and relevances inside, not both.")

@@ -13,7 +13,7 @@ from whyformer.errors import WhyformerError
 from whyformer.models.joined import MapTokens
 from whyformer.watching.deformable import SampledAttention
 from whyformer.watching.kernels import Attention
-from whyformer.watching.mixing import KeptMap, MixedGradient, Mixing, made, reached_queries, tiles
+from whyformer.watching.mixing import KeptMap, MixedGradient, Mixing, reached_queries, resolve_lazy, tiles
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,12 @@ class AttentionRecord:
         block: Its block, counted from 0 in the stream of its queries.
         query_stream: The stream whose tokens read.
         key_stream: The stream whose tokens are read.
-        source: The map [example, head, query, key], kept or recomputed on access.
-        gradient_source: The gradient of the map, likewise; None if not requested.
-        relevance_source: The relevance of the map, likewise; None if not requested.
-        value: The values of the keys. This and the following are recorded if states were requested.
+        source: The map [example, head, query, key], kept or recomputed on access: read it by `map`. It has a single
+            head, the mean of all, unless gradients, relevances or edges are read.
+        gradient_source: The gradient of the map, likewise: read it by `gradient`. None if it is not read.
+        relevance_source: The relevance of the map, likewise: read it by `relevance`. None if it is not read.
+        value: The values of the keys [example, head, key, feature]. This and the following are None unless
+            Reads(states=True) or Reads(edges=True), or if they are not known.
         value_weight: W_v.
         output_weight: W_o, with the weights of a norm between it and the residual stream.
         output_scale: Per-query scale of such a norm; None without one.
@@ -42,6 +44,14 @@ class AttentionRecord:
         tokens: The tokens of its maps, if map b is not example b (windows, tiles). All except the query states are in
             the order of the maps.
         decisions: How W_v, W_o and the state were found, and what was rejected, if states were requested.
+
+    Example:
+        >>> from whyformer.extend import Reads, trace
+        >>> bert = whyformer.load("mini-bert", device="cpu")
+        >>> inputs = bert.tokenizer("A wonderful film.", return_tensors="pt")
+        >>> record = trace(bert.model, inputs, reads=Reads(maps="all", edges=True)).last
+        >>> record.query_stream, record.block, tuple(record.map.shape)
+        ('text', 5, (1, 6, 6, 6))
     """
 
     path: str
@@ -85,13 +95,13 @@ class AttentionRecord:
     @property
     def call(self) -> Attention | None:
         """The attention call behind a map that is not kept."""
-        source = made(self.source)
+        source = resolve_lazy(self.source)
         return source if isinstance(source, Attention) else None
 
     @property
     def mixed_gradient(self) -> MixedGradient | None:
         """The gradient of the mixed values of a map that is not kept, with the call."""
-        gradient = made(self.gradient_source)
+        gradient = resolve_lazy(self.gradient_source)
         return gradient if isinstance(gradient, MixedGradient) else None
 
     @property

@@ -12,7 +12,7 @@ from torch import nn
 
 from whyformer.axes import Inputs, StreamScores, TokenScores
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.models.families import ROW_TO_WRITE
+from whyformer.models.families import ROW_OF_STREAMS
 from whyformer.models.family import Family
 from whyformer.models.joined import AttentionShapes, Place, Transfer
 from whyformer.tracing.flow import Step, each_record, records_of
@@ -20,7 +20,9 @@ from whyformer.tracing.plan import Plan
 from whyformer.tracing.question import Question
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.repeat import repeat_inputs
-from whyformer.watching.mixing import KeptMap
+from whyformer.watching.deformable import SampledAttention
+from whyformer.watching.kernels import Attention
+from whyformer.watching.mixing import KeptMap, MixedGradient
 
 
 def places(
@@ -53,7 +55,7 @@ def _turns(family: Family, path: str) -> tuple[str, list[tuple[str, str]]]:
     part = next((part for part, _, _ in family.attention if fnmatchcase(path, f"*{part}*")), None)
     if part is None:
         whose = repr(path) if path else "without a plain output projection"
-        raise UnsupportedModel(f"The family's row does not assign this attention to streams: {whose}. {ROW_TO_WRITE}")
+        raise UnsupportedModel(f"The family's row does not assign this attention to streams: {whose}. {ROW_OF_STREAMS}")
     return part, [(query, key) for name, query, key in family.attention if name == part]
 
 
@@ -132,7 +134,7 @@ def _groups(pairs: Iterable[tuple[str, str]]) -> list[frozenset[str]]:
 
 
 def check_scores(count: int, batch: int, plan: Plan) -> None:
-    """Raise unless there is one score per example, or several of one example with plain gradients."""
+    """Raise unless there is one score per example, or several of one example by a backward pass that they can share."""
     if count != batch and not plan.several_scores:
         raise WhyformerError(f"The target returned {count} scores for {batch} examples: return one per example.")
 
@@ -146,8 +148,10 @@ def as_examples(question: Question, steps: tuple[Step, ...], count: int) -> tupl
 
 
 def _shared(record: AttentionRecord, count: int) -> AttentionRecord:
-    if not isinstance(record.source, KeptMap) or record.batch != 1:
-        raise UnsupportedModel("Several scores can only share a forward pass for a single example with kept maps.")
-    source = record.source.values.expand(count, -1, -1, -1, -1).flatten(0, 1)
-    tokens = None if record.tokens is None else record.tokens.repeat(count, len(source))
-    return replace(record, source=KeptMap(source), tokens=tokens)
+    """Repeat the maps of a record, whose gradients are those of each score already."""
+    assert isinstance(record.source, (KeptMap, Attention, SampledAttention))
+    source, gradient = record.source.repeat(count), record.gradient_source
+    if isinstance(gradient, MixedGradient):
+        gradient = replace(gradient, mixing=gradient.mixing.repeat(count))
+    tokens = None if record.tokens is None else record.tokens.repeat(count, source.shape[0])
+    return replace(record, source=source, gradient_source=gradient, tokens=tokens)

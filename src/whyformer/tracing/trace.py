@@ -190,15 +190,15 @@ def up_to_bridge(trace: Trace) -> Trace:
 
 def on_inputs(trace: Trace, scores: StreamScores) -> StreamScores:
     """Carry scores of tokens that were computed from others, such as merged patches, to those of the input."""
-    made = [step.whole for step in trace.steps if isinstance(step, Transfer) and step.leaving != "none"]
-    rows = carry({stream: values[:, None] for stream, values in scores.items()}, made)
+    transfers = [step.whole for step in trace.steps if isinstance(step, Transfer) and step.leaving != "none"]
+    rows = carry({stream: values[:, None] for stream, values in scores.items()}, transfers)
     return {stream: values[:, 0] for stream, values in rows.items()}
 
 
 def real_tokens(trace: Trace) -> dict[str, TokenMask]:
     """The real tokens of each stream that is scored, without streams computed from others."""
-    made = {step.later for step in trace.steps if isinstance(step, Transfer) and step.leaving == "all"}
-    return {stream: mask for stream, mask in trace.masks.items() if stream not in made}
+    derived = {step.later for step in trace.steps if isinstance(step, Transfer) and step.leaving == "all"}
+    return {stream: mask for stream, mask in trace.masks.items() if stream not in derived}
 
 
 def zero_scores(trace: Trace) -> StreamScores:

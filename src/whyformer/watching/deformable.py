@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from whyformer.axes import AttentionMap, Positions, TokenMask, Values
+from whyformer.watching.mixing import repeat_examples
 from whyformer.watching.roles import Projection, Role, Sampled
 
 TOGETHER = ("stack", "cat", "concat")  # operations that concatenate the samples of all feature maps
@@ -103,6 +104,11 @@ class SampledAttention:
             return replace(self, points=self.points[:, :, rows], weights=self.weights[:, :, rows])
         points = self.points.take_along_dim(rows[:, None, :, None, None], dim=2)
         return replace(self, points=points, weights=self.weights.take_along_dim(rows[:, None, :, None], dim=2))
+
+    def repeat(self, times: int) -> SampledAttention:
+        """Repeat the examples, without a copy if there is a single one."""
+        points, weights, value = (repeat_examples(x, times) for x in (self.points, self.weights, self.value))
+        return replace(self, points=points, weights=weights, value=value)
 
     def gradient(self, of_mixed: Values) -> AttentionMap:
         """The gradient of its map, given that of the mixed values."""

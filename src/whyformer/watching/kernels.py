@@ -13,6 +13,7 @@ from torch import Tensor
 
 from whyformer.axes import AttentionMap, Positions, Values
 from whyformer.errors import UnsupportedModel
+from whyformer.watching.mixing import repeat_examples
 
 # The most entries of an example's map that is kept for its gradient; a larger one is recomputed on access.
 KEPT = 2**24
@@ -106,6 +107,15 @@ class Attention:
             mask = kept if mask is None else _both(mask, kept)
         query = self.query.take_along_dim(index, dim=-2)
         return replace(self, query=query, attn_mask=mask, is_causal=False, first=0)
+
+    def repeat(self, times: int) -> Attention:
+        """Repeat the examples, without a copy if there is a single one."""
+        self._check_unchanged()
+        query, key, value = (repeat_examples(x, times) for x in (self.query, self.key, self.value))
+        mask = self.attn_mask
+        if mask is not None and mask.dim() == 4 and len(mask) > 1:
+            mask = repeat_examples(mask, times)
+        return replace(self, query=query, key=key, value=value, attn_mask=mask)
 
     @property
     def shape(self) -> torch.Size:

@@ -41,6 +41,7 @@ class LinearMixing(Mixing, Protocol):
     @property
     def value(self) -> Values: ...
     def pick(self, rows: slice | Positions) -> LinearMixing: ...
+    def repeat(self, times: int) -> LinearMixing: ...
     def gradient(self, of_mixed: Values) -> AttentionMap:
         """The gradient of the map, given that of the mixed values: dO vᵀ."""
         ...
@@ -69,6 +70,10 @@ class KeptMap:
 
     def pick(self, rows: slice | Positions) -> KeptMap:
         return KeptMap(pick_rows(self.values, rows))
+
+    def repeat(self, times: int) -> KeptMap:
+        """Repeat the maps, without a copy if there is a single one."""
+        return KeptMap(repeat_examples(self.values, times))
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ class Lazy:
         return self.make().pick(rows)
 
 
-def made(mixing: Mixing | None) -> Mixing | None:
+def resolve_lazy(mixing: Mixing | None) -> Mixing | None:
     """Resolve a lazy mixing."""
     return mixing.make() if isinstance(mixing, Lazy) else mixing
 
@@ -129,7 +134,7 @@ def map_gradient(source: Tensor | LinearMixing, of_probe: Tensor, batch: int, sh
 
 def reached_queries(gradient: Mixing) -> TokenMask:
     """Which queries the score depends on, given the gradient of a map."""
-    source = made(gradient)
+    source = resolve_lazy(gradient)
     assert source is not None
     values = source.of_mixed if isinstance(source, MixedGradient) else source()
     return values.abs().amax(dim=(1, 3)) > 0
@@ -144,6 +149,11 @@ def tiles(mixing: Mixing) -> Iterator[slice]:
     height = max(1, TILE // max(1, batch * heads * keys))
     for start in range(0, queries, height):
         yield slice(start, min(start + height, queries))
+
+
+def repeat_examples(x: Tensor, times: int) -> Tensor:
+    """Repeat a tensor along its first axis, without a copy if that has one entry."""
+    return x.expand(times, *x.shape).flatten(0, 1)
 
 
 def pick_rows(x: Tensor, rows: slice | Positions) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -52,7 +52,7 @@ class Tap:
     value: Tensor | None = None
     value_source: Projection | None = None
     outcome: Outcome = field(default_factory=Outcome)
-    state_product: Tensor | None = None  # the state before times its gradient, summed over channels
+    state_products: Sequence[Tensor] = ()  # for each score that shares the pass, the state before times its gradient
 
     def attention(self, batch: int) -> Mixing:
         """The map, with a head axis."""
@@ -142,10 +142,12 @@ class Tap:
             return None
 
         def scores() -> TokenScores:
-            values = state_times_gradient(state, None) if self.state_product is None else self.state_product
-            placed = self._examples_first(values[..., None], batch, tokens, self.outcome.state_is_swapped, rows)
-            assert placed is not None
-            return placed[..., 0]
+            each = []
+            for values in self.state_products or [state_times_gradient(state, None)]:
+                placed = self._examples_first(values[..., None], batch, tokens, self.outcome.state_is_swapped, rows)
+                assert placed is not None
+                each.append(placed[..., 0])
+            return torch.cat(each)
 
         return scores
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Literal
 
 import numpy as np
@@ -90,7 +92,8 @@ def protocol(name: str, figures: Mapping[str, Figure], *, replace: bool = False)
         ... def spread(shard):
         ...     "How much of the picture a map calls relevant."
         ...     maps = explanations(shard, explained_labels(shard, "predicted"), "image")
-        ...     return {(name, "share"): (m > m.mean()).float().mean(dim=(1, 2)) for name, m in maps.items()}
+        ...     above = {name: m > m.mean(dim=(1, 2), keepdim=True) for name, m in maps.items()}
+        ...     return {(name, "share"): m.float().mean(dim=(1, 2)) for name, m in above.items()}
     """
 
     def register(function: Measure) -> Measure:
@@ -115,14 +118,5 @@ def require(condition: bool, shard: Shard, name: str, needs: str) -> None:
         raise WhyformerError(f"{name} needs {needs}, which {shard.loaded_model.name} on this data lacks.")
 
 
-from whyformer.benchmark.protocols import (  # noqa: E402  (they register themselves)
-    controls,  # noqa: F401
-    deletion,  # noqa: F401
-    grid,  # noqa: F401
-    localisation,  # noqa: F401
-    objects,  # noqa: F401
-    perturbation,  # noqa: F401
-    rationales,  # noqa: F401
-    source_attribution,  # noqa: F401
-    word_localisation,  # noqa: F401
-)
+for _module in iter_modules(__path__):  # they register themselves
+    import_module(f"{__name__}.{_module.name}")

@@ -1,4 +1,4 @@
-"""Controls: does a map depend on the model, the class, what it calls relevant? How true are the recursions?"""
+"""Controls: whether a map depends on the model, the class and the relevant parts, and how exact recursions are."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def class_sensitivity(shard: Shard, *, other: Other = "second") -> Columns:
 def saco_protocol(
     shard: Shard, *, explained: Explained = "predicted", fill: Fill = "black", how: Erasure = "pad"
 ) -> Columns:
-    """Groups of descending salience, each taken away alone: does the answer fall as much as their saliences say?"""
+    """Whether the answer falls with the salience of a removed group: groups are removed one at a time (SaCo)."""
     part, labels = _part(shard), explained_labels(shard, explained)
     maps = explanations(shard, labels, part)
     may_go = word_tokens(shard) if part == "text" else None
@@ -68,7 +68,7 @@ def _size_of_mean(correlations: ExampleRows) -> float:
     },
 )
 def model_randomisation(shard: Shard) -> Columns:
-    """The map's rank correlation with itself while the model is forgotten, from the output down (Adebayo et al.)."""
+    """Rank correlation of a map with that of the model randomised from the output down (Adebayo et al.)."""
     part, labels = _part(shard), shard.logits.argmax(dim=1)
     targeted = shard.questions.targeted(labels)
     first = explanations(shard, labels, part)
@@ -92,7 +92,7 @@ def model_randomisation(shard: Shard) -> Columns:
     {"log10 of the squared error, mean over blocks": Figure("log error", better="lower", is_share=False)},
 )
 def approximation(shard: Shard) -> Columns:
-    """How far each recursion is from what the blocks really make of their tokens (BI Fig. 3)."""
+    """Squared error of each recursion compared with the output of the blocks (BI Fig. 3)."""
     targeted = shard.questions.targeted(shard.logits.argmax(dim=1))
 
     def block_errors(part: slice) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Single deletion: parts of a picture go one at a time, and is each missed as much as its scores say?"""
+"""Single deletion: remove parts of a picture one at a time, and compare the drops with their scores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from whyformer.removal.fills import Fill
 def single_deletion(
     shard: Shard, *, explained: Explained = "predicted", side: int = 4, fill: Fill = "black"
 ) -> Columns:
-    """Cells of a picture go one at a time: do the sums of their scores rank as the answer falls (Hesse et al. 2024)?
+    """Rank correlation of the scores of a picture's cells with the drops when each is removed (Hesse et al. 2024).
 
     A model trained with deletions, as by training/mini_vit_deletion.py, has seen such inputs; for any other model they
     are out of distribution.

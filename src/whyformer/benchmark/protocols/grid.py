@@ -1,4 +1,4 @@
-"""The grid pointing game: pictures of four classes in one, and how much of a map is on the class that is explained."""
+"""The grid pointing game: pictures of four classes in one, and the share of a map on the explained class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whyformer.metrics.sanity import mass_on_object, pointing_game
 
 @protocol("grid_pointing", {"positive share on the class": Figure("share"), "pointing game": Figure("pointing")})
 def grid_pointing(shard: Shard, *, explained: Explained = "target") -> Columns:
-    """How much of a map's positive scores is on the picture of the class, one of four in a grid (Böhle et al. 2021).
+    """The share of a map's positive scores on the picture of the class, one of four in a grid (Böhle et al. 2021).
 
     With other data that has masks, the share on the object. Patches are not smoothed over their edges.
     """

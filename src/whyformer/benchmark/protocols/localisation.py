@@ -1,4 +1,4 @@
-"""Maps against the truth of where things are: masks of pictures, and exact truth of drawn scenes."""
+"""Compare maps with ground truth: masks of pictures, and the exact truth of drawn scenes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOCALISED_PARTS = ("image", "regions", "text")
     },
 )
 def segmentation(shard: Shard, *, explained: Explained = "predicted", averaged: Averaged = "thresholds") -> Columns:
-    """The object, where the map is above its mean, against its mask (TA, BI); and the pointing game."""
+    """Where the map is above its mean, compared with the mask of the object (TA, BI); and the pointing game."""
     truths, labels = pixel_truths(shard.batch), explained_labels(shard, explained)
     require(truths is not None, shard, "segmentation", "pictures with masks")
     assert truths is not None
@@ -59,7 +59,7 @@ def segmentation(shard: Shard, *, explained: Explained = "predicted", averaged: 
     },
 )
 def localisation(shard: Shard, *, explained: Explained = "predicted") -> Columns:
-    """Pixels, regions and words against those that the answer depends on; samples answered wrongly are left out."""
+    """Pixels, regions and words compared with those that the answer depends on; wrong answers are left out."""
     labels = explained_labels(shard, explained)
     is_wrong = (labels != shard.labels) & (shard.labels >= 0)
     columns: Columns = {}

@@ -1,4 +1,4 @@
-"""Weakly supervised segmentation: the maps of what a detector found as masks, scored as by COCO (GA)."""
+"""Weakly supervised segmentation: maps of detected objects as masks, scored as in COCO (GA)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _matches_by_area(texts: tuple[str, ...]) -> dict[ObjectSize, list[Matches]]:
     },
 )
 def weak_segmentation(shard: Shard, *, otsu: Otsu = "pixels", sure: float = 0.5) -> Columns:
-    """Each object that a detector is sure of, its map made a mask by Otsu's threshold, against COCO's truth (GA)."""
+    """The map of each confident detection, as a mask by Otsu's threshold, compared with COCO's truth (GA)."""
     model = shard.loaded_model.model
     require(is_detector(model), shard, "weak_segmentation", "a detector")
     if not isinstance(sure, int | float) or not 0 <= sure < 1:

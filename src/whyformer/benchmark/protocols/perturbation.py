@@ -63,7 +63,7 @@ def image_perturbation(
     fill: Fill = "black",
     domain: Domain = "0-0.9",
 ) -> Columns:
-    """Pixels go, the most or the least relevant first (TA, BI; of a dual encoder, zero-shot; ROAD as a fill)."""
+    """Remove pixels, most or least relevant first (TA, BI; dual encoders zero-shot; ROAD as a fill)."""
     batch = shard.batch
     require("pixel_values" in batch.inputs, shard, "image_perturbation", "pictures")
     is_full = all(batch.content_size(row) == batch.image_size for row in range(len(batch)))
@@ -85,7 +85,7 @@ def text_perturbation(
     removable: RemovableTokens = "content",
     domain: Domain = "0-0.9",
 ) -> Columns:
-    """Tokens go, the most or the least relevant first (BI)."""
+    """Remove tokens, most or least relevant first (BI)."""
     is_read = "input_ids" in shard.batch.inputs and not shard.loaded_model.task.compares
     require(is_read, shard, "text_perturbation", "texts")
     labels = explained_labels(shard, explained)

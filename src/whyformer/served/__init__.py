@@ -1,0 +1,1 @@
+"""Models that are only served: log-probabilities of given responses, over HTTP."""
