@@ -165,7 +165,8 @@ class SourcesView:
     @property
     def table(self) -> dict[str, object]:
         """Data for the page's script."""
-        return {"rising": self.rising, "rows": self.rows, "facts": self.facts}
+        rows = [[entry if entry.figure else entry[:3] for entry in row] for row in self.rows]
+        return {"rising": self.rising, "rows": rows, "facts": self.facts}
 
     def source_text(self, source: int) -> tuple[str, str]:
         """The name of the block of a source, and its text without that name."""
