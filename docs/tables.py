@@ -805,6 +805,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "leaderboard": lambda: leaderboard.summary(
         runs(RESULTS / "evaluation"), leaderboard.costs_of(RESULTS / "cost.json")
     ),
+    "leaderboard-empty": lambda: leaderboard.empty(runs(RESULTS / "evaluation")),
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
     "confirmed": lambda: verdicts.confirmed(RESULTS / "confirmation.json", RESULTS / "picture_default.json"),
     "defaults": lambda: defaults(RESULTS / "defaults.json"),
