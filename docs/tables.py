@@ -20,6 +20,7 @@ from typing import Any
 import architecture_tables
 import install_tables
 import leaderboard
+import sink_tables
 import verdicts
 import yaml
 from cards import CARDS, card_rows, metrics
@@ -781,6 +782,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "long-prompts": long_prompts,
     "real-models": real_models,
     "real-responses": real_responses,
+    "decoder-sinks": lambda: sink_tables.sinks(RESULTS / "decoder_sinks.json"),
+    "decoder-variants": lambda: sink_tables.variants(RESULTS / "decoder_sinks.json"),
     "large": large,
     "folded": folded,
     "agreement": agreement,
