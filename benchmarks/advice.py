@@ -45,7 +45,7 @@ def standing(table: Mapping[str, Any], protocol: str, figure: str, label: str) -
     """How a method stands in the published table: by which figure, what is best there, and what is not told from it."""
     figures = next(one["figures"] for one in table["protocols"] if one["protocol"] == protocol)
     first, *others = next(one["rows"] for one in figures if one["figure"] == figure)
-    best = [first, *(row for row in others if row["p"] >= ALIKE)]
+    best = [first, *(row for row in others if row.get("p") is not None and row["p"] >= ALIKE)]
     own = next((row for row in (first, *others) if whole_name(row["method"]) == whole_name(label)), None)
     return {
         "protocol": protocol,

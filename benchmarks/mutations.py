@@ -37,8 +37,19 @@ import transformers  # noqa: F401  # here, so that the processes of the tests ne
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path("src/whyformer")
-FOLDERS = ["methods", "tracing", "metrics", "inputs", "propagation", "removal", "targets", "models"]
-ON_A_GPU = {"triton_kernels.py", "fused.py"}
+FOLDERS = [
+    "methods",
+    "tracing",
+    "watching",
+    "backward",
+    "metrics",
+    "inputs",
+    "removal",
+    "targets",
+    "models",
+    "modalities",
+]
+ON_A_GPU = {"triton_kernels.py"}
 SLOW = ("tests/browser/", "tests/docs/test_notebooks.py", "tests/scripts/test_installed.py", "tests/test_wheel.py")
 SWITCH = '''"""Which fault is on, and which tests reach one."""
 import os

@@ -15,10 +15,11 @@ import argparse
 import json
 import tempfile
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from publish import published, write
+from publish import chief_figure, published, write
 from whyformer.api.attribute import DEFAULT_METHOD
 from whyformer.benchmark import make_suite, run_suite
 from whyformer.benchmark.figures import read_run
@@ -31,15 +32,18 @@ WITH_DATA = ("mae-perturbation", "mae-segmentation", "dinov2-perturbation", "din
 FEW = {"samples": 200}  # where a run with every method takes 1,000
 
 
-def opponents(name: str) -> list[dict[str, Any]]:
-    """Today's default, and the best method of each figure of the published suite that decides first."""
+def opponents(name: str, protocols: Collection[str] | None = None) -> list[dict[str, Any]]:
+    """Today's default, and the best method of each figure of the published suite that decides first.
+
+    Only those of some protocols, if their labels are given.
+    """
     document = tomllib.loads((HERE / "suites" / f"{name}.toml").read_text(encoding="utf-8"))
     entries = {_label(one): one for one in document["methods"] if isinstance(one, dict)}
     result = HERE / "results" / "evaluation" / f"{name}.json"
     best = []
     for protocol in json.loads(result.read_text())["protocols"] if result.is_file() else ():
-        methods = [row["method"] for row in protocol["figures"][0]["rows"] if row["method"] not in CONTROLS]
-        best += methods[:1]
+        methods = [row["method"] for row in chief_figure(protocol)["rows"] if row["method"] not in CONTROLS]
+        best += methods[:1] if protocols is None or protocol["protocol"] in protocols else ()
     default = {"name": DEFAULT_METHOD}
     known = {_label(default): default}
     known |= {label: entries.get(label, {"name": label}) for label in best if " " not in label or label in entries}

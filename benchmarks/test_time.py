@@ -1,4 +1,4 @@
-"""Processor seconds of the tests, by file: `python benchmarks/test_time.py [PATHS] [--rows FILE]`.
+"""Processor seconds of the tests, by file: `python benchmarks/test_time.py [PATHS, options of pytest] [--rows FILE]`.
 
 Wall time on a busy machine says little. Each row has a test's own processor time with that of the processes it started
 and waited for; the set-up of a shared fixture is counted where it was made.
@@ -69,9 +69,9 @@ def main() -> None:
     parser.add_argument("tests", nargs="*", default=["tests"], help="paths of tests")
     parser.add_argument("--rows", type=Path, help="append a line of JSON for each phase of each test")
     parser.add_argument("--most", type=int, default=40, help="files to print")
-    options = parser.parse_args()
+    options, others = parser.parse_known_args()
     plugin = Seconds(options.rows)
-    code = pytest.main(["-p", "no:xdist", "-q", *options.tests], plugins=[plugin])
+    code = pytest.main(["-p", "no:xdist", "-q", *others, *options.tests], plugins=[plugin])
     table = by_file(plugin.rows)
     for file, (cases, seconds) in list(table.items())[: options.most]:
         print(f"{seconds:7.1f} s {cases:5} cases  {file}")

@@ -143,7 +143,9 @@ def cell(figure: Mapping[str, Any], method: str) -> str:
         return "–"
     value, low, high = (number(figure, row[key]) for key in ("value", "low", "high"))
     is_best = row is figure["rows"][0] and figure["better"] != "neither"
-    return f"{f'**{value}**' if is_best else value} [{low}, {high}]{_alike(row)}"
+    few = f" (n = {row['n']})" if row["n"] < max(one["n"] for one in figure["rows"]) else ""
+    interval = "" if row["low"] is None else f" [{low}, {high}]"
+    return f"{f'**{value}**' if is_best else value}{interval}{few}{_alike(row)}"
 
 
 def _alike(row: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 import architecture_tables
 import install_tables
 import leaderboard
+import sink_tables
 import support_tables
 import verdicts
 import yaml
@@ -785,6 +786,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "support-verdicts": lambda: support_tables.verdicts(RESULTS / "support.json"),
     "support-figures": lambda: support_tables.figures(RESULTS / "support.json"),
     "support-cost": lambda: support_tables.cost(RESULTS / "support.json"),
+    "decoder-sinks": lambda: sink_tables.sinks(RESULTS / "decoder_sinks.json"),
+    "decoder-variants": lambda: sink_tables.variants(RESULTS / "decoder_sinks.json"),
     "large": large,
     "folded": folded,
     "agreement": agreement,
@@ -809,6 +812,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "leaderboard": lambda: leaderboard.summary(
         runs(RESULTS / "evaluation"), leaderboard.costs_of(RESULTS / "cost.json")
     ),
+    "leaderboard-empty": lambda: leaderboard.empty(runs(RESULTS / "evaluation")),
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
     "confirmed": lambda: verdicts.confirmed(RESULTS / "confirmation.json", RESULTS / "picture_default.json"),
     "defaults": lambda: defaults(RESULTS / "defaults.json"),

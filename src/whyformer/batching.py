@@ -62,19 +62,25 @@ class MemoryLimit:
             self._lower(len(batch), task)  # outside the handler, whose traceback would keep the attempt's tensors alive
         return results
 
-    def map_slices(self, count: int, function: Callable[[slice], _Result], *, unit: int = 1) -> list[_Result]:
-        """Return the function's results on `count` inputs, slice by slice; a slice holds whole units or part of one."""
+    def map_slices(
+        self, count: int, function: Callable[[slice], _Result], *, unit: int = 1, most: int | None = None
+    ) -> list[_Result]:
+        """Return the function's results on `count` inputs, slice by slice, with at most `most` inputs each.
+
+        A slice holds whole units or part of one.
+        """
         results: list[_Result] = []
         start = 0
         while start < count:
-            fitting = self.size - self.size % unit if self.size >= unit else min(self.size, unit - start % unit)
+            size = self.size if most is None else min(self.size, most)
+            fitting = size - size % unit if size >= unit else min(size, unit - start % unit)
             part = slice(start, min(count, start + fitting))
             try:
                 results.append(function(part))
             except (RuntimeError, MemoryError) as error:
-                if self.size == 1 or not is_out_of_memory(error):
+                if size == 1 or not is_out_of_memory(error):
                     raise
-                self.size = max(1, min(self.size, count) // 2)
+                self.size = max(1, min(size, count) // 2)
             else:
                 start = part.stop
         return results

@@ -13,6 +13,7 @@ from tiny_models import STREAM_FAMILIES, built
 from whyformer import Response, continuation, explain, explain_response, explain_responses
 from whyformer.api import exchange_scores
 from whyformer.errors import WhyformerError
+from whyformer.methods.perception import ON_DECODERS
 from whyformer.models.loading import LoadedModel, load
 from whyformer.results.source_pooling import source_scores
 from whyformer.tracing import build, plan
@@ -256,7 +257,7 @@ def test_the_tokens_of_a_chat_template_are_never_scored(chat, method):
 
 def test_the_first_token_is_left_out_of_its_source_unless_it_is_kept(llama_model):
     left, kept = (
-        explain_response("the film was great", [6], llama_model, "rollout", sinks=sinks)
+        explain_response("the film was great", [6], llama_model, "raw_attention", sinks=sinks)
         for sinks in ("leave_out", "keep")
     )
     assert left.scores[0, 0] == 0.0
@@ -269,6 +270,12 @@ def test_the_first_token_is_left_out_of_its_source_unless_it_is_kept(llama_model
         "of its source; sinks='keep' includes them.",
     )
     assert kept.notes == ()
+
+
+def test_a_response_by_composed_attention_says_what_that_is_worth(gpt):
+    for method in ("rollout", "bi_token"):
+        response = explain_response("The film was", " great", gpt, method, units="token")
+        assert response.notes == (ON_DECODERS.format(method=method),)
 
 
 @pytest.fixture(scope="module")
@@ -284,9 +291,9 @@ def test_a_text_and_its_tokens_are_the_same_response(gpt):
 
 
 def test_a_space_that_may_have_been_forgotten_is_noted(gpt):
-    joined = explain_response("The film was", "great", gpt, "rollout")
+    joined = explain_response("The film was", "great", gpt, "raw_attention")
     assert joined.notes == ("The response follows the prompt without a space: 'wasgreat'.",)
-    assert explain_response("The film was", " great", gpt, "rollout").notes == ()
+    assert explain_response("The film was", " great", gpt, "raw_attention").notes == ()
 
 
 def test_a_response_is_cut_into_tokens_as_it_goes_on_from_its_prompt(llama_model):
@@ -297,7 +304,7 @@ def test_a_response_is_cut_into_tokens_as_it_goes_on_from_its_prompt(llama_model
 
 
 def test_a_model_writes_the_likeliest_response_or_one_of_a_seed(gpt):
-    written = explain_response("The film was", None, gpt, "rollout", tokens=6)
+    written = explain_response("The film was", None, gpt, "raw_attention", tokens=6)
     assert written.text == continuation("The film was", gpt, "rollout", tokens=6).text
     assert written.seed is None
     assert written.notes == ("The response was stopped after 6 tokens, as requested.",)
@@ -319,7 +326,7 @@ def test_what_a_model_writes_ends_before_the_end_of_its_text(gpt):
     first = next(number for number, token in enumerate(ids) if token not in ids[:number] and number > 1)
     ended = LoadedModel(copy.deepcopy(gpt.model), gpt.tokenizer, "ended")
     ended.model.generation_config.eos_token_id = ids[first]
-    short = explain_response("The film was", None, ended, "rollout", tokens=8)
+    short = explain_response("The film was", None, ended, "raw_attention", tokens=8)
     assert [token.id for token in short.tokens] == ids[:first]
     assert short.notes == ()
     given = explain_response("The film was", ids[: first + 1], ended, "rollout")

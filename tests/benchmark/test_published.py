@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from test_runner import pets  # noqa: F401  (a fixture)
 
+import fill
 from choose import chosen_defaults, chosen_options, criteria
 from made_runs import forget_shard
-from publish import main, ordered_pairs, published, rounded, write
+from publish import chief_figure, main, merged, ordered_pairs, plain_label, published, rounded, with_confirmed, write
 from whyformer.benchmark import make_suite, run_suite
+from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.figures import read_run, sample_values
 from whyformer.metrics.segmentation import mean_iou
 from whyformer.metrics.statistics import paired_comparison
@@ -170,3 +172,76 @@ def test_a_run_that_is_not_finished_is_not_published(folder, tmp_path, monkeypat
     assert caught.value.code == 2
     assert "is not finished: 4 samples are still to be done" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_rows_of_a_later_run_on_some_of_the_samples_are_added_to_what_is_published(folder, tmp_path):
+    before = published(read_run(folder))
+    document = read_run(folder).suite
+    methods = [*document["methods"][:2], {"name": "grad_cam", "backward": "gradient"}]
+    asked = {key: document[key] for key in ("model", "data", "labels", "protocols", "seed", "batch")}
+    few = max(2, document["count"] - 2)
+    suite = make_suite(asked | {"methods": methods, "samples": few, "shard": few})
+    later = read_run(run_suite(suite, tmp_path / "later", quiet=True))
+    merged_results = merged(json.loads(json.dumps(before)), later)
+    for protocol, old in zip(merged_results["protocols"], before["protocols"], strict=True):
+        for figure, kept in zip(protocol["figures"], old["figures"], strict=True):
+            rows = {row["method"]: row for row in figure["rows"]}
+            assert rows["grad_cam"]["n"] == few
+            best = figure["rows"][0]["method"]
+            for row in kept["rows"]:
+                ours = {key: value for key, value in rows[row["method"]].items() if key != "p"}
+                assert ours == {key: value for key, value in row.items() if key != "p"}
+                if best == kept["rows"][0]["method"]:
+                    assert rows[row["method"]] == row
+            values = [row["value"] for row in figure["rows"]]
+            assert values == sorted(values, reverse=figure["better"] == "higher")
+        chief = chief_figure(protocol)
+        assert [one["n"] for one in chief["subsets"]] == [few]
+        assert chief["subsets"][0]["values"].keys() >= {plain_label(one["name"]) for one in methods[2:]}
+    again = merged(json.loads(json.dumps(merged_results)), later)
+    assert again == merged_results
+    with pytest.raises(SystemExit, match="seed is 0 in the run and 1 in what is published"):
+        merged(before | {"seed": 1}, later)
+
+
+def test_a_method_by_its_own_backward_is_the_method_itself():
+    assert plain_label("full_grad backward=libra") == "full_grad"
+    assert plain_label("bi_token backward=libra") == "bi_token backward=libra"
+    assert plain_label("of_a_plugin steps=3") == "of_a_plugin steps=3"
+
+
+def test_what_is_missing_is_every_listed_method_without_a_value_or_a_reason():
+    figures = [{"figure": "mIoU", "rows": [{"method": "rollout"}, {"method": "full_grad backward=libra"}]}]
+    document = {"protocols": [{"protocol": "segmentation", "figures": figures}], "left_out": {"grad_eclip": "refused"}}
+    methods = [Choice(name) for name in ("rollout", "full_grad", "grad_eclip", "evidence")]
+    assert [one.label for one in fill.missing(document, methods)] == ["evidence"]
+    lists = fill.read_lists()
+    assert lists["anchors"][0].label == "evidence"
+    assert "rise forwards=128" in {choice.label for choice in lists["references"]}
+
+
+def test_values_of_the_confirmation_become_rows_that_are_tested_against_the_chosen_method_alone():
+    rows = [{"method": "rollout", "n": 8, "value": 0.5, "low": 0.4, "high": 0.6}]
+    rows += [{"method": "bi_token", "n": 8, "value": 0.2, "low": 0.1, "high": 0.3, "p": 0.01}]
+    figure = {"figure": "mIoU", "better": "higher", "is_share": True, "rows": rows}
+    document = {"protocols": [{"protocol": "segmentation", "figures": [figure]}], "left_out": {}}
+    later = [
+        {"method": "evidence", "n": 4, "value": 0.6},
+        {"method": "rollout", "n": 4, "value": 0.55, "chosen_ahead_by": 0.05, "p": 0.3},
+        {"method": "full_grad backward=libra", "n": 4, "value": 0.1, "chosen_ahead_by": 0.5, "p": 0.001},
+        {"method": "grad_cam", "n": 2, "value": 0.3, "chosen_ahead_by": 0.2, "p": 0.2},
+    ]
+    table = {"criterion": "tiny: segmentation, mIoU", "rows": later}
+    choices = {"all": {"chosen": "evidence", "against_others": [table]}}
+    found = with_confirmed(document, "tiny", {"choices": choices})
+    (merged_figure,) = found["protocols"][0]["figures"]
+    standing = [(row["method"], row["n"], row["low"], row.get("p")) for row in merged_figure["rows"]]
+    assert standing == [
+        ("evidence", 4, None, None),
+        ("rollout", 8, 0.4, None),
+        ("grad_cam", 2, None, None),
+        ("bi_token", 8, 0.1, 0.01),
+        ("full_grad", 4, None, 0.001),
+    ]
+    assert merged_figure["subsets"] == [{"n": 4, "values": {"evidence": 0.6, "rollout": 0.55, "full_grad": 0.1}}]
+    assert with_confirmed(document, "other", {"choices": choices}) == document

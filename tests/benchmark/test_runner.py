@@ -325,10 +325,11 @@ def test_a_sample_without_a_finite_answer_is_recorded_and_skipped(suite, tmp_pat
 
 def test_a_shard_without_a_finite_answer_stops_nothing(suite, tmp_path, monkeypatch):
     shards = iter([True, False, False])
-    is_first = {}
+    is_first, kept = {}, []
 
     def wrong(inputs):
-        batch = id(inputs["pixel_values"].untyped_storage())
+        kept.append(inputs["pixel_values"])  # so that no other batch gets its place in memory
+        batch = kept[-1].untyped_storage().data_ptr()
         return torch.full_like(inputs["sample"], is_first.setdefault(batch, next(shards, False)), dtype=torch.bool)
 
     answering_nan_to(monkeypatch, wrong)
@@ -455,6 +456,40 @@ def test_out_of_memory_while_inputs_are_perturbed_halves_the_batch_too(suite, tm
 )
 def test_parts_hold_whole_units_or_lie_within_one(size, expected):
     assert [part.stop - part.start for part in MemoryLimit(size).map_slices(10, lambda part: part, unit=3)] == expected
+
+
+def test_a_slice_holds_no_more_than_is_worthwhile_and_memory_lowers_both():
+    limit, tried = MemoryLimit(8), []
+
+    def fails(part):
+        tried.append(part.stop - part.start)
+        if tried[-1] > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return part
+
+    assert [part.stop - part.start for part in limit.map_slices(5, fails, most=4)] == [2, 2, 1]
+    assert (tried, limit.size) == ([4, 2, 2, 1], 2)
+    with pytest.raises(torch.OutOfMemoryError):
+        MemoryLimit(8).map_slices(5, lambda part: fails(slice(0, 9)), most=1)
+
+
+def test_explanations_hold_graphs_of_no_more_inputs_than_fill_the_device(suite, tmp_path, monkeypatch):
+    from whyformer.benchmark import method_maps
+    from whyformer.tracing import path
+
+    suite = replace(suite, shard=6, methods=make_suite(suite.document | {"methods": ["bi_token"]}).methods)
+    run_suite(suite, tmp_path / "whole", quiet=True)
+    monkeypatch.setitem(path.TOKENS_AT_ONCE, "cpu", 3 * 17)  # three pictures of tiny-vit
+    score_batch, at_once = method_maps.score_batch, []
+
+    def recorded(loaded_model, inputs, *rest, inputs_at_once):
+        at_once.append((len(inputs["pixel_values"]), inputs_at_once))
+        return score_batch(loaded_model, inputs, *rest, inputs_at_once=inputs_at_once)
+
+    monkeypatch.setattr(method_maps, "score_batch", recorded)
+    run_suite(suite, tmp_path / "out", quiet=True)
+    assert at_once == [(3, 3), (3, 3)] * 2
+    assert_same_tables(tmp_path / "out", tmp_path / "whole")
 
 
 def test_other_errors_and_a_single_input_that_does_not_fit_are_errors():

@@ -31,7 +31,9 @@ def figure(name: str, protocol: str, wanted: str) -> dict[str, Any]:
 
 
 def values(name: str, protocol: str, wanted: str) -> dict[str, float]:
-    return {row["method"]: row["value"] for row in figure(name, protocol, wanted)["rows"]}
+    """The values of the methods that were measured on all samples of the run."""
+    rows = figure(name, protocol, wanted)["rows"]
+    return {row["method"]: row["value"] for row in rows if row["n"] == max(one["n"] for one in rows)}
 
 
 def plain(found: dict[str, float]) -> list[str]:

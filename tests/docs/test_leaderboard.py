@@ -1,63 +1,127 @@
-"""The leaderboard counts what the results say, and its page needs nothing from outside."""
+"""The leaderboard says what the results say, ranks only what was compared, and needs nothing from outside."""
 
 import importlib
 import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from whyformer.methods.registry import METHODS
 
 leaderboard = importlib.import_module("leaderboard")
+paired_ranking = importlib.import_module("paired_ranking")
+evaluations = importlib.import_module("evaluations")
 submit = importlib.import_module("submit")
+ROOT = Path(leaderboard.__file__).parents[1]
 FIGURE = {
     "figure": "mIoU",
     "better": "higher",
     "is_share": True,
     "rows": [
         {"method": "centre_prior", "n": 9, "value": 0.9, "low": 0.8, "high": 1.0},
-        {"method": "one", "n": 9, "value": 0.6, "low": 0.5, "high": 0.7, "p": 0.01},
+        {"method": "rollout", "n": 9, "value": 0.6, "low": 0.5, "high": 0.7, "p": 0.01},
         {"method": "two <b>", "n": 9, "value": 0.59, "low": 0.5, "high": 0.7, "p": 0.4},
-        {"method": "three", "n": 9, "value": 0.1, "low": 0.0, "high": 0.2, "p": 0.001},
+        {"method": "evidence", "n": 4, "value": 0.5, "low": 0.0, "high": 1.0},
+        {"method": "grad_cam", "n": 9, "value": 0.1, "low": 0.0, "high": 0.2, "p": 0.001},
     ],
+    "subsets": [{"n": 4, "values": {"evidence": 0.5, "rollout": 0.4}}],
 }
-FOUND = {
-    "run": {
-        "model": "mini",
-        "data": {"reader": "photos"},
-        "protocols": [
-            {"protocol": "segmentation", "figures": [FIGURE]},
-            {"protocol": "approximation", "figures": [FIGURE]},
-        ],
+
+
+def run(model):
+    protocols = [{"protocol": name, "figures": [FIGURE]} for name in ("segmentation", "approximation")]
+    refused = {"lrp": "lrp refuses it"}
+    return {"model": model, "data": {"reader": "photos"}, "left_out": refused, "protocols": protocols}
+
+
+FOUND = {name: run(name) for name in ("mini", "other", "third")}
+LISTED = ["rollout", "grad_cam", "evidence", "lrp"]
+
+
+def test_a_method_is_best_not_told_from_it_behind_or_not_tested_and_controls_are_neither():
+    values = list(leaderboard.entries(leaderboard.cells_of({"mini": FOUND["mini"]})))
+    assert [one.standing for one in values] == ["control", "best", "tie", "open", "behind"]
+    assert [one.rank for one in values] == [None, 1, 2, 3, 4]
+
+
+def test_methods_are_compared_only_on_the_same_samples():
+    cells = leaderboard.cells_of(FOUND)
+    assert {frozenset(values) for values in cells[0].values} == {
+        frozenset({"centre_prior", "rollout", "two <b>", "grad_cam"}),
+        frozenset({"evidence"}),
+        frozenset({"evidence", "rollout"}),
     }
-}
-
-
-def test_a_method_is_best_not_told_from_it_or_behind_and_controls_are_neither():
-    cells = list(leaderboard.entries(FOUND))
-    assert [entry.standing for entry in cells] == ["control", "best", "tie", "behind"]
-    scores = leaderboard.scores(cells, {"one": 2.5})
-    assert [(one.method, one.best, one.ties, one.behind) for one in scores] == [
-        ("one", 1, 0, 0),
-        ("two <b>", 0, 1, 0),
-        ("three", 0, 0, 1),
+    scores = leaderboard.scores(cells, {"rollout": 2.5}, LISTED)
+    # By its value evidence is behind rollout, on the samples that both have it is ahead; with grad_cam it has none.
+    assert [one.method for one in scores] == ["evidence", "rollout", "grad_cam", "lrp"]
+    assert [(one.cells, one.applies, one.cost) for one in scores] == [
+        (3, 3, None),
+        (3, 3, 2.5),
+        (3, 3, None),
+        (0, 0, None),
     ]
-    assert (scores[0].cost, scores[1].cost) == (2.5, None)
+    assert [one.place and one.place.pairs for one in scores] == [3, 6, 3, None]
+    assert [one.place for one in leaderboard.scores(cells[:1], {}, LISTED)] == [None] * 4  # of one model
+
+
+def test_strengths_are_those_of_bradley_and_terry():
+    assert paired_ranking.share_ahead(np.array([[0, 3e6], [1e6, 0]])) == pytest.approx([0.75, 0.25], abs=1e-5)
+    true = np.array([1.0, 0.3, -0.5, -0.8])
+    chance = 1 / (1 + np.exp(true[None] - true[:, None]))
+    games = np.array([[0, 9e6, 4e6, 0], [9e6, 0, 0, 2e6], [4e6, 0, 0, 5e6], [0, 2e6, 5e6, 0]])  # not all pairs met
+    assert paired_ranking.strengths(games * chance) == pytest.approx(true, abs=1e-3)
+
+
+def test_a_method_loses_nothing_by_cells_that_it_is_not_in():
+    tables = [{"a": 3.0, "b": 2.0, "c": 1.0}], [{"b": 2.0, "c": 1.0}]
+    cells = [paired_ranking.Comparisons(f"model {n}", 1.0, True, tables[n > 3]) for n in range(12)]
+    with_more, alone = (paired_ranking.ranking(some, "abc") for some in (cells, cells[:4]))
+    assert [one.method for one in with_more] == [one.method for one in alone] == ["a", "b", "c"]
+    assert [one.pairs for one in with_more] == [8, 16, 16]
+    lower = [paired_ranking.Comparisons("m", 1.0, False, tables[0])]
+    assert [one.method for one in paired_ranking.ranking(lower, "abc")] == ["c", "b", "a"]
+    assert all(one.low <= one.ahead <= one.high for one in with_more)
 
 
 def test_the_page_is_whole_escaped_and_asks_nothing_from_outside():
     page = leaderboard.page(FOUND, {})
     assert "two &lt;b&gt;" in page
     assert not re.search(r"https?://|%[A-Z]+%", page)
-    assert page.count("<tr>") == 2 + 3 + 4
-    assert "<td>one</td><td>60.0</td><td>50.0 to 70.0</td><td>1</td><td>best</td><td>mini</td>" in page
+    values = "<td>rollout</td><td>60.0</td><td>50.0 to 70.0</td><td>9</td><td>1</td><td>best</td><td>mini</td>"
+    assert values in page
+    assert '<td title="lrp refuses it">×</td>' in page
+    assert '<td title="not measured yet: CPU time">–</td>' in page
 
 
 def test_the_page_of_the_site_has_every_cell_and_the_table_alone_leads_back_to_it():
-    docs = Path(leaderboard.__file__).parent
+    docs = ROOT / "docs"
     assert '<iframe class="board" src="board.html"' in (docs / "results" / "leaderboard.md").read_text()
     assert '<a href="leaderboard.html">' in (docs / "results" / "board.html").read_text()
+
+
+def test_every_method_that_is_offered_by_name_is_listed_and_has_a_value_or_a_reason():
+    found = evaluations.runs(ROOT / "benchmarks" / "results" / "evaluation")
+    listed = leaderboard.listed()
+    assert {name.partition(" ")[0] for name in listed} == METHODS.keys() - {"random"}
+    for cell in leaderboard.cells_of(found):
+        for method in listed:
+            assert method in cell.rows or leaderboard.reason(cell, method)
+
+
+def test_the_prose_of_the_board_is_what_the_results_say():
+    found = evaluations.runs(ROOT / "benchmarks" / "results" / "evaluation")
+    cells, text = leaderboard.cells_of(found), (ROOT / "docs" / "results" / "leaderboard.md").read_text()
+    shared = [cell for cell in cells if all(name in cell.rows for name in leaderboard.listed()[:-3])]
+    assert "hardly a cell would be left" in text
+    assert len(shared) <= 3
+    budget = {name for name in leaderboard.listed() if name.endswith("forwards=128")}
+    assert budget == {f"{name} forwards=128" for name in ("rise", "kernel_shap", "lime", "mask_regression")}
+    assert all(f"`{name.partition(' ')[0]}`" in text for name in budget)
+    assert set(leaderboard.fill_document()["narrow"]) == set(
+        re.findall(r"`(\w+)`", text.split("-->")[-1].split(":")[0])
+    )
 
 
 def test_a_method_of_a_plugin_is_measured_beside_the_default_and_the_best(tmp_path, monkeypatch):
@@ -76,7 +140,8 @@ def test_a_method_of_a_plugin_is_measured_beside_the_default_and_the_best(tmp_pa
     found = json.loads((tmp_path / "mine-scenes-visualbert.json").read_text())
     rows = {row["method"]: row["value"] for row in found["protocols"][0]["figures"][0]["rows"]}
     assert {"mine", "random", "evidence"} <= set(rows)
-    assert "mine" in leaderboard.summary({"mine": found}, {})
+    assert "| mine |" in leaderboard.summary({"mine": found}, {})
+    assert "<td>mine</td>" in leaderboard.page({"mine": found}, {})
 
 
 @pytest.mark.parametrize("name", submit.DRAWN + submit.WITH_DATA)

@@ -13,7 +13,7 @@ import numpy as np
 
 from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.protocols import Figure, protocol_named
-from whyformer.benchmark.run_folder import check_run, read_document
+from whyformer.benchmark.run_folder import check_run, read_document, ungrown_samples
 from whyformer.benchmark.tables import NOTE, ROW_TABLE, SAMPLE_TABLE, Record, whole_table
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.extras import extra
@@ -50,6 +50,7 @@ class Run:
     samples: list[Record]
     rows: Any
     remarks: tuple[str, ...] = ()  # remarks on its figures
+    ungrown: int = 0  # samples that methods added to the run are still to be measured on
 
     @property
     def used(self) -> list[Record]:
@@ -109,7 +110,10 @@ def read_run(folder: str | Path) -> Run:
     if all(sample["error"] for sample in samples):
         reason = samples[0]["error"]
         raise WhyformerError(f"{str(folder)!r} holds no results: none of its samples could be used. {reason}")
-    return Run(document, samples, whole_table(Path(folder), ROW_TABLE), remarks)
+    ungrown = ungrown_samples(Path(folder), document)
+    if ungrown:
+        remarks += (f"Not finished: methods that were added are still to be measured on {ungrown} samples.",)
+    return Run(document, samples, whole_table(Path(folder), ROW_TABLE), remarks, ungrown)
 
 
 def _measurement(rows: Any) -> Measurement:

@@ -11,7 +11,7 @@ from whyformer.errors import WhyformerError
 from whyformer.files import write_whole
 
 MANIFEST = "manifest.sha256"  # in the format of sha256sum, so that `sha256sum -c` checks it too
-MANIFEST_ENTRY = re.compile(r"([0-9a-f]{64})  (suite\.json|[a-z]+/[0-9]{5,}\.parquet)")
+MANIFEST_ENTRY = re.compile(r"([0-9a-f]{64})  (suite\.json|[a-z]+/[0-9]{5,}(?:_[0-9]+)?\.parquet)")
 Manifest = dict[str, str]  # the digest of each file, by its path inside the folder
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from whyformer.api.attribute import MethodChoice, choose_method
-from whyformer.api.batch_scores import score_batch
+from whyformer.api.batch_scores import score_batch, trace_batch
 from whyformer.axes import Inputs, Labels, StreamScores
 from whyformer.benchmark.batch import SAMPLE, model_arguments, slice_inputs
 from whyformer.benchmark.choice import Choice
@@ -15,8 +15,10 @@ from whyformer.benchmark.shard import CONTROL, Maps, NotFinite, Shard, is_finite
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.parts import part_places
 from whyformer.inputs.read import Regions
+from whyformer.methods.registry import METHODS
 from whyformer.metrics.priors import PRIORS, REGION_PRIORS
 from whyformer.models.loading import LoadedModel
+from whyformer.tracing.trace import copies_at_once
 
 
 def explanations(shard: Shard, labels: Labels, part: str) -> Maps:
@@ -49,8 +51,10 @@ def explanations(shard: Shard, labels: Labels, part: str) -> Maps:
     by_method = {name: _cached_maps(shard, labels, name) for name in shard.methods}
     maps = {name: parts[part] for name, parts in by_method.items() if parts and part in parts}
     if part == "image":
-        return maps | image_priors(shard, shard.batch.inputs, maps)
-    return maps | _region_priors(shard, maps) if part == "regions" else maps
+        maps |= image_priors(shard, shard.batch.inputs, maps)
+    elif part == "regions":
+        maps |= _region_priors(shard, maps)
+    return {name: scores for name, scores in maps.items() if name not in shard.known}
 
 
 def _cached_maps(shard: Shard, labels: Labels, name: str) -> Maps | None:
@@ -81,19 +85,33 @@ def method_maps(shard: Shard, targeted: TargetedInputs, name: str) -> Maps | Non
 def compute_maps(shard: Shard, loaded_model: LoadedModel, targeted: TargetedInputs, name: str) -> Maps:
     """The maps of these inputs by a method of the suite, for the shard's model or a modified one."""
     choice, inputs = _method_choice(shard.methods[name]), targeted.inputs
+    most = _explained_at_once(shard, loaded_model, targeted)
 
     def scores(part: slice) -> StreamScores:
         arguments = model_arguments(slice_inputs(inputs, part))
         # For a picture compared with texts, the target text is not the one its sample was encoded with.
         rows = [] if loaded_model.task.compares else inputs[SAMPLE][part].tolist()
         encodings = [shard.batch.encodings[row] for row in rows]
-        target, size = targeted.target(part), shard.batch_size.size
+        target, size = targeted.target(part), min(shard.batch_size.size, most)
         result = score_batch(loaded_model, arguments, target, choice, encodings, inputs_at_once=size)
         return {stream: values for stream, values in result.scores.items() if stream in result.attribution}
 
-    parts = shard.batch_size.map_slices(len(inputs[SAMPLE]), scores)
+    parts = shard.batch_size.map_slices(len(inputs[SAMPLE]), scores, most=most)
     streams = {stream: torch.cat([part[stream] for part in parts]) for stream in parts[0]}
     return split_streams(loaded_model, streams, inputs)
+
+
+def _explained_at_once(shard: Shard, loaded_model: LoadedModel, targeted: TargetedInputs) -> int:
+    """The number of inputs that fill the device with a graph, which more would only make larger; from one's tokens."""
+    if shard.cache.at_once is None:
+        one = slice(0, 1)
+        inputs = model_arguments(slice_inputs(targeted.inputs, one))
+        try:
+            trace = trace_batch(loaded_model, inputs, targeted.target(one), METHODS[CONTROL].reads)
+            shard.cache.at_once = max(1, copies_at_once(trace))
+        except UnsupportedModel:  # methods that only ask the model again need no trace
+            shard.cache.at_once = shard.batch_size.size
+    return shard.cache.at_once
 
 
 def _method_choice(choice: Choice) -> MethodChoice:
@@ -117,8 +135,7 @@ def split_streams(loaded_model: LoadedModel, streams: StreamScores, inputs: Inpu
 
 def image_priors(shard: Shard, inputs: Inputs, maps: Maps) -> Maps:
     """The maps of priors that ignore the model, on the same patches."""
-    control = next(label for label, choice in shard.methods.items() if choice.name == CONTROL)
-    rows, columns = maps[control].shape[1:]
+    rows, columns = next(iter(maps.values())).shape[1:]
     return {name: prior(inputs["pixel_values"], rows, columns) for name, prior in PRIORS.items()}
 
 

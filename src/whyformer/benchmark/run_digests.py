@@ -21,6 +21,7 @@ import torch
 from huggingface_hub.errors import HFValidationError
 from PIL import Image
 
+from whyformer.api.attribute import choose_method
 from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.keyword_checks import path_arguments
 from whyformer.benchmark.manifest import content_digest
@@ -32,6 +33,7 @@ from whyformer.models.zoo import bundled, bundled_folder
 
 Digests = dict[str, str]  # by subject
 RUN_VERSION, PLUGINS = "whyformer", "plugins"
+CODE = "code of "  # before the label of a method: the digest of its file
 SUITE_FILE = "suite.json"  # in the folder of a run
 CHUNK = 2**22  # bytes read at once
 MOST_DATA_BYTES = 2**30  # of data digested by content; for more, the sizes and times of the files are used
@@ -100,6 +102,14 @@ def plugin_digest(plugins: Iterable[Path], functions: Iterable[Callable[..., Any
     return digest.hexdigest()
 
 
+def code_digests(methods: Iterable[Choice]) -> Digests:
+    """A digest of the file that defines each method, for a run that grows by others."""
+    sources = {
+        one.label: _source_file(choose_method(one.name, one.options.get("backward"))[0].formula) for one in methods
+    }
+    return {f"{CODE}{label}": content_digest(path) or "" for label, path in sources.items() if path is not None}
+
+
 def package_version() -> str:
     return importlib.metadata.version("whyformer")
 
@@ -108,14 +118,23 @@ def _source(function: Callable[..., Any]) -> dict[str, bytes]:
     """The file of a function outside this package, or its source lines if it has none, as in a notebook."""
     function = inspect.unwrap(function)
     try:
-        path = Path(inspect.getsourcefile(function) or "")
-        if path.resolve().is_relative_to(PACKAGE):
+        path = _source_file(function)
+        if path is not None and path.resolve().is_relative_to(PACKAGE):
             return {}
-        if path.is_file():
+        if path is not None:
             return {str(path.resolve()): path.read_bytes()}
         return {f"{function.__module__}.{function.__qualname__}": inspect.getsource(function).encode()}
     except (OSError, TypeError):  # typed at a prompt that keeps no source
         return {}
+
+
+def _source_file(function: Callable[..., Any]) -> Path | None:
+    """The file that defines a function; None for one typed at a prompt or in a notebook."""
+    try:
+        path = Path(inspect.getsourcefile(inspect.unwrap(function)) or "")
+    except TypeError:
+        return None
+    return path if path.is_file() else None
 
 
 def _update(digest: Any, value: Any) -> None:

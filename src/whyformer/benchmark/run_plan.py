@@ -16,6 +16,7 @@ from whyformer.benchmark.run_digests import (
     PLUGINS,
     RUN_VERSION,
     Digests,
+    code_digests,
     data_digest,
     data_remark,
     examples_digest,
@@ -29,7 +30,7 @@ from whyformer.data.readers import READERS, reader_named
 from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel
 
-DIGESTS = "digests"
+DIGESTS, GROWN = "digests", "grown"  # of the document of a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +43,19 @@ class DataSource:
 
 
 @dataclass(frozen=True)
+class Earlier:
+    """Results that a run had before it grew: the methods with values in each protocol, and the unusable samples."""
+
+    values: frozenset[tuple[str, str]] = frozenset()
+    unusable: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
 class RunPlan:
-    """The samples and their shards. `model` is the place of the suite's model."""
+    """The samples and their shards. `model` is the place of the suite's model.
+
+    `grown` is the number of methods that the run had before each of its growths.
+    """
 
     suite: Suite
     model: str | LoadedModel
@@ -51,6 +63,8 @@ class RunPlan:
     shards: tuple[tuple[int, ...], ...]
     digests: Digests = field(default_factory=dict)
     is_in_memory: bool = False  # whether the examples were given as objects
+    grown: tuple[int, ...] = ()
+    earlier: Earlier | None = None  # of the plan of a growth
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -73,7 +87,8 @@ class RunPlan:
         """Everything that determines the results, as plain data; sample names by their digest."""
         names = [self.examples.names[number] for shard in self.shards for number in shard]
         digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
-        return self.suite.document | {"names": digest, "count": len(names), DIGESTS: self.digests}
+        about = {"names": digest, "count": len(names), DIGESTS: self.digests}
+        return self.suite.document | about | ({GROWN: list(self.grown)} if self.grown else {})
 
 
 def make_plan(
@@ -102,12 +117,13 @@ def make_plan(
     if with_digests:
         digests = model_digests(used_model)
         digests["data"] = data_digest(placed.data) if source.examples is None else examples_digest(source.items)
-        digests |= {PLUGINS: plugin_digest(plugins, _functions(suite)), RUN_VERSION: package_version()}
+        digests |= {PLUGINS: plugin_digest(plugins, suite_functions(suite)), RUN_VERSION: package_version()}
+        digests |= code_digests(suite.methods)
     is_in_memory = source.examples is not None
     return RunPlan(replace(suite, labels=labels), used_model, examples, shards, digests, is_in_memory)
 
 
-def _functions(suite: Suite) -> Iterator[Callable[..., Any]]:
+def suite_functions(suite: Suite) -> Iterator[Callable[..., Any]]:
     """Functions that determine a suite's results: methods, protocols and the data reader."""
     for method in suite.methods:
         yield choose_method(method.name, method.options.get("backward"))[0].formula

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from whyformer.benchmark.engines import local, ray
+from whyformer.benchmark.growth import growth_plan, with_known_methods
 from whyformer.benchmark.run_folder import claim_folder, finished_shards
 from whyformer.benchmark.run_plan import RunPlan, make_plan
 from whyformer.benchmark.suite import Suite, read_suite
@@ -52,8 +53,9 @@ def run_suite(
 
     Args:
         suite: A TOML file, or a Suite from `read_suite` or `make_suite`.
-        out: The folder of the run. If it holds the same suite's results, the run continues; anything else is an
-            error. Shards with files that do not match manifest.sha256 are measured again, with a message.
+        out: The folder of the run. If it holds the same suite's results, the run continues, and methods that it lacks
+            are measured on its samples; anything else is an error. Shards with files that do not match manifest.sha256
+            are measured again, with a message.
         data: The folder for relative paths of the suite.
         engine: "local", this process, or "ray", a Ray cluster (RAY_ADDRESS names one).
         plugins: Python files that register methods, readers or protocols; they run here and in every worker.
@@ -64,7 +66,7 @@ def run_suite(
 
     Raises:
         WhyformerError: If the suite, its model, its data or every sample cannot be used, or the folder holds results of
-            another suite, or of other weights, processor, data, plugins or version.
+            another suite, or of other weights, processor, data, plugins, methods' code or version.
 
     Example:
         >>> import tempfile
@@ -102,19 +104,26 @@ def run_plan(
     quiet: bool = False,
     watch: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Run the unfinished shards of a plan; `watch` is called with the number done and the total."""
+    """Run the unfinished shards of a plan; `watch` is called with the number done and the total.
+
+    Methods that the folder's run lacks are measured on all of its samples, in files of their own.
+    """
+    plan = with_known_methods(folder, plan, plugins)
     claim_folder(folder, plan)
-    finished, damage = finished_shards(folder, len(plan.shards))
+    finished, damage = finished_shards(folder, len(plan.shards), len(plan.grown))
     read = f"{plan.suite.data.name}: {len(plan.examples):,} examples read, {plan.count:,} used."
     _announce([read, *plan.remarks, *damage], quiet=quiet)
-    todo = [number for number in range(len(plan.shards)) if number not in finished]
-    with _progress(plan, len(todo), quiet=quiet) as note_shard:
-        shards = ENGINES[engine](plan, data, todo, plugins) if todo else ()
-        for done, (number, tables) in enumerate(shards, start=len(plan.shards) - len(todo) + 1):
-            write_shard(folder, number, tables)
-            note_shard(number)
-            if watch is not None:
-                watch(done, len(plan.shards))
+    total = len(plan.shards) * (len(plan.grown) + 1)
+    with _progress(plan, total - len(finished), total, quiet=quiet) as note_shard:
+        for growth in range(len(plan.grown) + 1):
+            todo = [number for number in range(len(plan.shards)) if (number, growth) not in finished]
+            own = growth_plan(folder, plan, growth) if todo else plan
+            for number, tables in ENGINES[engine](own, data, todo, plugins) if todo else ():
+                write_shard(folder, number, tables, growth)
+                finished.add((number, growth))
+                note_shard(number)
+                if watch is not None:
+                    watch(len(finished), total)
     check_usable(folder, plan)
     return folder
 
@@ -138,9 +147,9 @@ def check_usable(folder: Path, plan: RunPlan) -> None:
 
 
 @contextmanager
-def _progress(plan: RunPlan, todo: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+def _progress(plan: RunPlan, todo: int, total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     """Show a progress bar with the time left on a terminal, otherwise a line per shard."""
-    terminal, total = Console(stderr=True), len(plan.shards)
+    terminal = Console(stderr=True)
     if terminal.is_terminal and not quiet:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=terminal) as bar:

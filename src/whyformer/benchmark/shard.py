@@ -24,10 +24,14 @@ Maps = dict[str, Tensor]  # the scores of each part: image [sample row column], 
 
 @dataclass(eq=False)
 class MapCache:
-    """The maps computed so far, by method and labels, and the reasons why methods were left out."""
+    """The maps computed so far, by method and labels, and the reasons why methods were left out.
+
+    `at_once` caches the number of inputs to explain at once.
+    """
 
     maps: dict[tuple[str, tuple[int, ...]], Maps] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    at_once: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +46,7 @@ class Shard:
     methods: Mapping[str, Choice]
     batch_size: MemoryLimit
     seed: int = 0
+    known: frozenset[str] = frozenset()  # methods and controls that the run has values of already
     cache: MapCache = field(default_factory=MapCache)
 
     def __len__(self) -> int:
@@ -57,7 +62,12 @@ class NotFinite(WhyformerError):
 
 
 def make_shard(
-    loaded_model: LoadedModel, batch: SampleBatch, methods: Sequence[Choice], batch_size: MemoryLimit, seed: int = 0
+    loaded_model: LoadedModel,
+    batch: SampleBatch,
+    methods: Sequence[Choice],
+    batch_size: MemoryLimit,
+    seed: int = 0,
+    known: frozenset[str] = frozenset(),
 ) -> Shard:
     """Run the model on the samples; raise NotFinite for those without finite logits."""
     questions = make_questions(loaded_model, batch, batch_size)
@@ -69,7 +79,7 @@ def make_shard(
     numbers = [label_of(sample, names) for sample, names in zip(batch.samples, questions.names, strict=True)]
     labels = torch.tensor(numbers, device=logits.device)
     by_label = {choice.label: choice for choice in methods}
-    return Shard(loaded_model, batch, questions, logits, labels, by_label, batch_size, seed)
+    return Shard(loaded_model, batch, questions, logits, labels, by_label, batch_size, seed, known)
 
 
 def explained_labels(shard: Shard, which: Explained) -> Labels:

@@ -23,6 +23,7 @@ from whyformer.files import write_whole
 
 SAMPLE_TABLE, EXPLANATION_TABLE, ROW_TABLE = "samples", "explanations", "rows"
 TABLES = (SAMPLE_TABLE, EXPLANATION_TABLE, ROW_TABLE)
+METHOD_TABLES = (EXPLANATION_TABLE, ROW_TABLE)  # which grow by methods that are added to a run
 PICTURE_SIDE = 256  # pixels, of the pictures kept for the report
 MAP_SIDE = 32  # cells, of the maps kept; protocols use the full maps
 NOTE = ""  # instead of a protocol: the row is about a method, not a sample
@@ -81,15 +82,24 @@ def parquet(table: str, records: list[Record]) -> bytes:
 
 
 def whole_table(
-    folder: Path, table: str, columns: Sequence[str] | None = None, samples: Sequence[int] | None = None
+    folder: Path,
+    table: str,
+    columns: Sequence[str] | None = None,
+    samples: Sequence[int] | None = None,
+    before: int | None = None,
 ) -> Any:
-    """The table of all finished shards in order, or some of its columns and samples, as a pyarrow.Table."""
+    """The table of all finished shards in order, or some of its columns and samples, as a pyarrow.Table.
+
+    `before` leaves out what was written by this growth of the run, and by later ones.
+    """
     pa, pq = extra("pyarrow"), extra("pyarrow.parquet")
     filters = None if samples is None else [("sample", "in", list(samples))]
     path = folder / table
     try:
         shards = []
         for path in table_files(folder, table):
+            if before is not None and growth_of(path) >= before:
+                continue
             shards.append(pq.read_table(path, columns=columns, filters=filters))
         # A run started by an older version has shards without newer columns.
         return pa.concat_tables(shards, promote_options="default") if shards else table_schema(table).empty_table()
@@ -116,15 +126,21 @@ def unusable_reasons(folder: Path) -> list[str]:
     return [error for error in errors if error]
 
 
-def shard_path(folder: Path, table: str, number: int) -> Path:
-    return folder / table / f"{number:05d}.parquet"
+def shard_path(folder: Path, table: str, number: int, growth: int = 0) -> Path:
+    """The file of a shard, or of the methods that a growth of the run added to it."""
+    return folder / table / f"{number:05d}{f'_{growth}' if growth else ''}.parquet"
 
 
-def write_shard(folder: Path, number: int, tables: dict[str, bytes]) -> None:
+def growth_of(path: Path) -> int:
+    """The growth that wrote a file; 0 for the run itself."""
+    return int(path.stem.partition("_")[2] or 0)
+
+
+def write_shard(folder: Path, number: int, tables: dict[str, bytes], growth: int = 0) -> None:
     """Write the files of a shard; it counts as done once the manifest, written last, lists them."""
     manifest = read_manifest(folder) or {}
-    for table in TABLES:
-        path = shard_path(folder, table, number)
+    for table in filter(tables.__contains__, TABLES):
+        path = shard_path(folder, table, number, growth)
         write_whole(path, tables[table])
         manifest[path.relative_to(folder).as_posix()] = hashlib.sha256(tables[table]).hexdigest()
     write_manifest(folder, manifest)

@@ -10,10 +10,11 @@ import torch
 
 from whyformer.batching import MemoryLimit, is_out_of_memory
 from whyformer.benchmark.batch import EncodedSample, SampleBatch, collate_samples, encode_sample
+from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.protocols import protocol_named
-from whyformer.benchmark.run_plan import RunPlan
+from whyformer.benchmark.run_plan import Earlier, RunPlan
 from whyformer.benchmark.samples import make_sample
-from whyformer.benchmark.shard import NotFinite, Shard, make_shard
+from whyformer.benchmark.shard import CONTROL, NotFinite, Shard, make_shard
 from whyformer.benchmark.tables import (
     EXPLANATION_TABLE,
     NOTE,
@@ -75,10 +76,11 @@ def reason_kind(reason: str) -> str:
 def shard_records(
     plan: RunPlan, loaded_model: LoadedModel, batch_size: MemoryLimit, number: int
 ) -> dict[str, list[Record]]:
-    """The records of every table of a shard, without unusable samples."""
-    numbers = plan.shards[number]
+    """The records of every table of a shard, without unusable samples; of a growth those of its methods."""
+    earlier = plan.earlier
+    numbers = [one for one in plan.shards[number] if earlier is None or one not in earlier.unusable]
     encoded, batch, unusable = _encode_shard(plan, loaded_model, numbers)
-    if number == 0 and batch is None:
+    if number == 0 and batch is None and earlier is None:
         _check_fit(plan, loaded_model, list(unusable.values()))
     errors = {place: one.reason for place, one in unusable.items()}
     records: dict[str, list[Record]] = {SAMPLE_TABLE: [], EXPLANATION_TABLE: [], ROW_TABLE: []}
@@ -91,9 +93,19 @@ def shard_records(
                 del encoded[place]
                 errors[place] = str(broken)
             batch = collate_samples(loaded_model, list(encoded.values())) if encoded else None
+    if earlier is not None:
+        return _new_records(plan, earlier, records)
     by_number = {record["sample"]: record for record in records[SAMPLE_TABLE]}
     by_number |= {place: sample_record(place, plan.examples.names[place], error) for place, error in errors.items()}
     return records | {SAMPLE_TABLE: [by_number[place] for place in numbers]}
+
+
+def _new_records(plan: RunPlan, earlier: Earlier, records: dict[str, list[Record]]) -> dict[str, list[Record]]:
+    """The records of the methods that were added to a run, without those of the control and of what it has."""
+    own = {choice.label for choice in plan.suite.methods}
+    maps = [one for one in records[EXPLANATION_TABLE] if one["method"] in own]
+    new = (one for one in records[ROW_TABLE] if (one["protocol"], one["method"]) not in earlier.values)
+    return {EXPLANATION_TABLE: maps, ROW_TABLE: [one for one in new if one["method"] != CONTROL or CONTROL in own]}
 
 
 def _encode_shard(
@@ -165,7 +177,11 @@ def _measure(
 ) -> dict[str, list[Record]]:
     """Measure a batch of samples with these indices."""
     suite = plan.suite
-    shard = make_shard(loaded_model, batch, suite.methods, batch_size, suite.seed)
+    methods, known = suite.methods, frozenset[str]()
+    if plan.earlier is not None:  # with the control, for protocols that would be left without a method
+        methods = (*methods, *(() if CONTROL in {one.name for one in methods} else (Choice(CONTROL),)))
+        known = frozenset(method for _, method in plan.earlier.values) - {choice.label for choice in methods}
+    shard = make_shard(loaded_model, batch, methods, batch_size, suite.seed, known)
     rows: list[Record] = []
     for choice in suite.protocols:
         columns = protocol_named(choice.name).measure(shard, **choice.options)

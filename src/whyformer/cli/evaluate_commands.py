@@ -18,7 +18,9 @@ def evaluate_command(
     suite: Annotated[
         Path, typer.Argument(metavar="SUITE.toml", help="The suite to measure: docs/guides/evaluation.md.")
     ],
-    out: Annotated[Path, typer.Option(help="The folder of the tables; a stopped run continues.")],
+    out: Annotated[
+        Path, typer.Option(help="The folder of the tables; a stopped run continues, new methods are added.")
+    ],
     data: Annotated[Path, typer.Option(help="The folder that the suite's paths are relative to.")] = Path(),
     plugin: command_options.Plugins = None,
     quiet: command_options.OnlyErrors = False,

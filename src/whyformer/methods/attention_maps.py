@@ -12,9 +12,11 @@ from torch import Tensor
 from whyformer.axes import StreamScores
 from whyformer.errors import WhyformerError
 from whyformer.methods.co_attention import joined_by_the_last
+from whyformer.methods.perception import remarks_on_decoders
 from whyformer.methods.registry import method
 from whyformer.models.input_tensors import INPUT_TENSORS
 from whyformer.models.structure import main_input
+from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.flow import HeadMean, flow, fold
 from whyformer.tracing.question import Question
 from whyformer.tracing.reads import Reads
@@ -33,7 +35,7 @@ def raw_attention(trace: Trace) -> StreamScores:
 @method("rollout", reads=Reads(maps="all"))
 def rollout(
     trace: Trace, *, first_block: int = 0, normalise_rows: bool = False, cross: Literal["flow", "last"] = "flow"
-) -> StreamScores:
+) -> Attribution:
     """Attention composed through the residual blocks (Abnar & Zuidema 2020; TA Eq. 15-16).
 
     Scores flow between streams as within one; `cross` "last" is GA's adaptation, which composes each stream separately
@@ -44,7 +46,8 @@ def rollout(
         "flow": lambda: flow(steps, HeadMean(), trace.start(), normalise_rows=normalise_rows),
         "last": lambda: joined_by_the_last(steps, HeadMean(), trace, normalise_rows=normalise_rows),
     }[cross]()
-    return {stream: row[:, 0] for stream, row in rows.items()}
+    scores = {stream: row[:, 0] for stream, row in rows.items()}
+    return Attribution(scores, remarks=remarks_on_decoders(trace, "rollout"))
 
 
 @method("random", reads=Reads(maps="last"))

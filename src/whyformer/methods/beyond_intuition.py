@@ -9,9 +9,10 @@ from torch import Tensor
 
 from whyformer.axes import KEY, QUERY, MixingMatrix, Rows, StreamScores, TokenScores, head_mean
 from whyformer.errors import UnsupportedModel
-from whyformer.methods.perception import Reading, integrated_feedback, perceive
+from whyformer.methods.perception import Reading, integrated_feedback, perceive, remarks_on_decoders
 from whyformer.methods.registry import method
 from whyformer.models.joined import MapTokens
+from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.checks import STATE, unseen_parts
 from whyformer.tracing.flow import HeadMean, carry, records_of
 from whyformer.tracing.leaves import Baseline
@@ -34,8 +35,9 @@ def bi_head(
     quadrature: Quadrature = "gauss",
     steps: int = 8,
     baseline: Baseline | Tensor = "zero",
-) -> StreamScores:
+) -> Attribution:
     """Attention heads weighted by their importance to the answer, times feedback (BI Eq. 15-18)."""
+    remarks = () if perception == "none" else remarks_on_decoders(trace, "bi_head")
     steps_followed = trace.steps_from(first_block)
     records = records_of(reversed(steps_followed))  # gradients arrive from the end
     thetas = {record.operation: head_theta(record, importance) for record in records if perception == "head"}
@@ -50,7 +52,7 @@ def bi_head(
     rows = perceive(trace, steps_followed, mixing)
     if perception in ("last", "none"):
         rows = [(reading, _last_rows(reading, own, perception)) for reading, own in rows]
-    return _times_feedback(trace, rows, feedback, quadrature, steps, baseline)
+    return Attribution(_times_feedback(trace, rows, feedback, quadrature, steps, baseline), remarks=remarks)
 
 
 @method("bi_token", reads=Reads(maps="all", states=True, path=True))
@@ -63,10 +65,11 @@ def bi_token(
     quadrature: Quadrature = "gauss",
     steps: int = 8,
     baseline: Baseline | Tensor = "zero",
-) -> StreamScores:
+) -> Attribution:
     """Attention weighted by how far each key token's state is carried on, times feedback (BI Eq. 13-14, 16-18)."""
     rows = token_perception(trace, first_block, alpha)
-    return _times_feedback(trace, rows, feedback, quadrature, steps, baseline)
+    scores = _times_feedback(trace, rows, feedback, quadrature, steps, baseline)
+    return Attribution(scores, remarks=remarks_on_decoders(trace, "bi_token"))
 
 
 def token_perception(trace: Trace, first_block: int, alpha: str) -> list[tuple[Reading, dict[str, Rows]]]:

@@ -11,12 +11,28 @@ from whyformer.axes import Rows, TokenScores, head_mean
 from whyformer.errors import UnsupportedModel
 from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
+from whyformer.tracing.checks import is_causal
 from whyformer.tracing.flow import Mix, Step, carry, flow, records_of
 from whyformer.tracing.leaves import Baseline
 from whyformer.tracing.path import Quadrature, integrated_map_gradients, nodes_and_weights
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.steps import connected, joined
 from whyformer.tracing.trace import Trace, copies_at_once
+
+# Measured by benchmarks/decoder_sinks.py; docs/results/real.md has the figures.
+ON_DECODERS = (
+    "Attention composed through the blocks of a causal language model ends at the first tokens, whatever the answer: "
+    "on SmolLM2 {method} finds the sources of an answer about as often as noise (docs/results/real.md, Sinks). Use "
+    "evidence, or generic_attention with backward='attn_lrp'."
+)
+
+
+def remarks_on_decoders(trace: Trace, method: str) -> tuple[str, ...]:
+    """A remark on what composed attention is worth where every token is a word that attends to earlier ones only."""
+    question = trace.question
+    if question.family.is_one_stack and question.is_words_alone and is_causal(trace.mask, trace.last):
+        return (ON_DECODERS.format(method=method),)
+    return ()
 
 
 @dataclass(frozen=True)

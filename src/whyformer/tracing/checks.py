@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from whyformer.axes import Inputs
+from whyformer.axes import Inputs, TokenMask
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.models.calls import lends_weights
 from whyformer.models.families import FAMILIES, ROW_OF_STREAMS
@@ -173,6 +173,13 @@ def moved_tokens(model: nn.Module, windows: torch.Size) -> UnsupportedModel:
         f"{tuple(windows)}: windows, merged patches or several streams do not keep tokens in place. Use grad_cam or "
         "raw_attention, which only read the last map."
     )
+
+
+def is_causal(mask: TokenMask, record: AttentionRecord) -> bool:
+    """Whether the first real token of every text attends to itself alone, and some text has others."""
+    first = mask.long().argmax(dim=1, keepdim=True)
+    attended = record.pick(first).map[:, :, 0].amax(dim=1) > 0
+    return bool((attended.sum(dim=1) == 1).all()) and bool((mask.sum(dim=1) > 1).any())
 
 
 def unseen_parts(method: str, missing: Sequence[str], record: AttentionRecord, *, instead: str) -> UnsupportedModel:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from whyformer.benchmark.run_plan import RunPlan, make_plan
+from whyformer.benchmark.run_plan import Earlier, RunPlan, make_plan
 from whyformer.benchmark.suite import Suite
 from whyformer.benchmark.tables import TABLES
 from whyformer.benchmark.worker import Worker, make_worker
@@ -22,8 +23,11 @@ TRIES = 3  # per shard: Ray itself would retry one that kills its worker forever
 class RayWorker:
     """A worker in a separate process, which reads the data and loads the model once."""
 
-    def __init__(self, suite: Suite, data: str, attempts: Any, plugins: Sequence[str] = ()) -> None:
+    def __init__(
+        self, suite: Suite, data: str, attempts: Any, plugins: Sequence[str] = (), earlier: Earlier | None = None
+    ) -> None:
         self.suite, self.data, self.attempts, self.plugins = suite, Path(data), attempts, plugins
+        self.earlier = earlier
         self.worker: Worker | None = None
 
     def __call__(self, batch: Any) -> Any:
@@ -47,7 +51,8 @@ class RayWorker:
         from whyformer.plugins import load_plugins
 
         load_plugins(map(Path, self.plugins))
-        return make_worker(make_plan(self.suite, self.data, with_digests=False))
+        plan = make_plan(self.suite, self.data, with_digests=False)
+        return make_worker(replace(plan, earlier=self.earlier))
 
 
 class AttemptCounter:
@@ -82,7 +87,7 @@ def run_shards(
             for row in batch.to_pylist():
                 if row["error"] is not None:
                     raise WhyformerError(row["error"])
-                yield row["shard"], {table: row[table] for table in TABLES}
+                yield row["shard"], {table: row[table] for table in TABLES if row[table] is not None}
     finally:
         if not was_running:
             ray.shutdown()
@@ -97,7 +102,13 @@ def _rows(ray: Any, ray_data: Any, plan: RunPlan, data: Path, shards: list[int],
     numbers.context.enable_progress_bars = False  # the run has its own
     return numbers.map_batches(
         RayWorker,
-        fn_constructor_args=(plan.suite, str(data), attempts, [str(Path(path).resolve()) for path in plugins]),
+        fn_constructor_args=(
+            plan.suite,
+            str(data),
+            attempts,
+            [str(Path(path).resolve()) for path in plugins],
+            plan.earlier,
+        ),
         batch_size=1,
         batch_format="pyarrow",
         # A shard waits for any free actor, not for a busy or lost one.

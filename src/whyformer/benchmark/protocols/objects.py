@@ -94,7 +94,8 @@ def weak_segmentation(shard: Shard, *, otsu: Otsu = "pixels", sure: float = 0.5)
 
 def _no_maps(shard: Shard) -> dict[str, Tensor | None]:
     """Empty maps of every method, for samples without objects."""
-    return dict.fromkeys([*(name for name in shard.methods if name not in shard.cache.left_out), *PRIORS])
+    names = [*(name for name in shard.methods if name not in shard.cache.left_out), *PRIORS]
+    return dict.fromkeys(name for name in names if name not in shard.known)
 
 
 def _object_maps(shard: Shard, rows: Tensor, queries: Tensor, labels: Tensor) -> dict[str, Tensor | None]:
@@ -106,7 +107,8 @@ def _object_maps(shard: Shard, rows: Tensor, queries: Tensor, labels: Tensor) ->
         parts = None if name in shard.cache.left_out else method_maps(shard, targeted, name)
         if parts is not None:
             maps[name] = parts["image"]
-    return maps | image_priors(shard, inputs, maps)
+    maps |= image_priors(shard, inputs, maps)
+    return {name: one for name, one in maps.items() if name not in shard.known}
 
 
 def _masks(shard: Shard, row: int, scores: Tensor, otsu: Otsu) -> list[dict[str, Any]]:

@@ -130,17 +130,22 @@ def _scores(shard: Shard, cases: Sequence[SourceCase], subsets: int) -> tuple[Me
             continue
         forwards[name] = count[0] / len(cases)
     for name, method in source_methods().items():
+        if name in shard.known:
+            continue
         options = {"subsets": subsets} if "subsets" in method.options else {}
         options |= {"seed": shard.seed} if "seed" in method.options else {}
         with _counted(shard) as count:
             scores[name] = [method.of_sources(case.ablation, **options)[0] for case in cases]
         forwards[name] = count[0] / len(cases)
-    scores["recency"] = [recency(len(case.sources)) for case in cases]
-    scores["lexical_overlap"] = [
-        lexical_overlap([part.text for part in case.sources], f"{_question(case)} {case.truth.response}")
-        for case in cases
-    ]
-    return scores, forwards | dict.fromkeys(("recency", "lexical_overlap"), 0.0)
+    controls = {
+        "recency": [recency(len(case.sources)) for case in cases],
+        "lexical_overlap": [
+            lexical_overlap([part.text for part in case.sources], f"{_question(case)} {case.truth.response}")
+            for case in cases
+        ],
+    }
+    scores |= {name: values for name, values in controls.items() if name not in shard.known}
+    return scores, forwards | dict.fromkeys(controls, 0.0)
 
 
 def _by_method(shard: Shard, cases: Sequence[SourceCase], name: str, options: Mapping[str, Any]) -> list[SourceValues]:
