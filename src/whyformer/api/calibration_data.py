@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from whyformer.api.explain_response import explain_response
@@ -10,6 +9,7 @@ from whyformer.facts.statements import SupportCase
 from whyformer.models.loading import LoadedModel
 from whyformer.results.response import Response
 from whyformer.results.support import Support, UnitSupport
+from whyformer.results.support_schema import support_dict
 
 
 def case_response(loaded_model: LoadedModel, case: SupportCase) -> Response:
@@ -29,6 +29,7 @@ def case_response(loaded_model: LoadedModel, case: SupportCase) -> Response:
 
 def case_rows(case: SupportCase, support: Support) -> list[dict[str, Any]]:
     """A row of plain data for each statement of a case: how it was made, what is right, and its figures."""
+    each = zip(case.statements, support.units, support_dict(support)["units"], strict=True)
     return [
         {
             "seed": case.seed,
@@ -38,9 +39,9 @@ def case_rows(case: SupportCase, support: Support) -> list[dict[str, Any]]:
             "right": list(statement.verdicts),
             "causes": [list(cause) for cause in statement.causes],
             "knows": _says(unit, case, number),
-            "unit": asdict(unit),
+            "unit": figures,
         }
-        for number, (statement, unit) in enumerate(zip(case.statements, support.units, strict=True))
+        for number, (statement, unit, figures) in enumerate(each)
     ]
 
 
