@@ -10,8 +10,9 @@ import numpy as np
 
 from whyformer.api.assemble import coarseness
 from whyformer.api.attribute import MethodChoice
-from whyformer.api.exchange_scores import ExchangeRowScores, ExchangeScores
+from whyformer.api.exchange_scores import ExchangeScores
 from whyformer.api.replies import Reply
+from whyformer.api.row_scores import ExchangeRowScores
 from whyformer.axes import SpanScores
 from whyformer.inputs.prompt_tokens import Token, unknown_token_note
 from whyformer.inputs.sources import Source
