@@ -29,17 +29,20 @@ from whyformer.api.exchange_scores import exchange_statistics
 from whyformer.api.replies import reply_of
 from whyformer.api.row_scores import read_at, row_scores
 from whyformer.backward.rules import Backward
-from whyformer.extend import Reads, trace
+from whyformer.extend import Reads
 from whyformer.inputs.prompt_encoding import encode_prompt
 from whyformer.inputs.teacher_forcing import Exchange, ResponseRow, row_inputs, row_weights
 from whyformer.methods.registry import METHODS
 from whyformer.targets.span_scores import NextTokenLogits, log_probability
 from whyformer.tracing.build import trace_each
+from whyformer.tracing.trace import Trace
 
-FORWARD = ("raw_attention", "rollout", "flow_routes")  # read one forward pass
-# Those of one backward pass a word, which all methods of a row share.
+FORWARD = ("flow_routes",)  # one forward pass of its own
+# The methods that share a pass: one forward pass, and one backward pass a word.
 BY_PASS: dict[Backward, tuple[str, ...]] = {
     "gradient": (
+        "raw_attention",
+        "rollout",
         "grad_cam",
         "attention_gradient",
         "generic_attention",
@@ -49,7 +52,8 @@ BY_PASS: dict[Backward, tuple[str, ...]] = {
     "attn_lrp": ("generic_attention", "evidence", "state_x_gradient", "state_x_gradient blocks=first"),
 }
 READS = Reads(maps="all", gradients="all", states=True, state_gradients=True)
-CONTROLS = ("uniform", "time order", "loudness", "cross-attention, all", "cross-attention, alignment heads")
+CONTROLS = ("uniform", "time order", "loudness")
+CROSS = {"cross-attention, all": False, "cross-attention, alignment heads": True}
 WITHIN = 0.1  # seconds around a word
 NEEDED = 1.0  # nats that a word loses when it is silenced
 DRAWS = 1000  # of the bootstrap over utterances
@@ -59,10 +63,14 @@ def measure(options: argparse.Namespace) -> None:
     """Explain some words of every utterance by every method that its lines lack."""
     torch.set_num_threads(options.threads)
     model = whyformer.load(options.model, device="cpu", dtype="float32")
+    model.model.generation_config.language = "en"  # heard once more for each call otherwise
     known = _known(options.out)
+    shard, shards = map(int, options.shard.split("/"))
     for utterance in utterances(options.utterances):
+        if utterance.seed % shards != shard:
+            continue
         sound = whyformer.Sound(utterance.samples, utterance.rate)
-        todo = [name for name in ("", *CONTROLS, *FORWARD, *BY_PASS) if (utterance.seed, name) not in known]
+        todo = [name for name in ("", *CONTROLS, *options.passes) if (utterance.seed, name) not in known]
         if not todo:
             continue
         first = whyformer.explain_response(sound, f" {utterance.text}", model, "raw_attention", units="word")
@@ -124,8 +132,13 @@ def _by_pass(
             method, *pairs = label.split()
             attribution = METHODS[method](one, **dict(pair.split("=") for pair in pairs))
             ((scores,),) = [list(row_scores([row], attribution, one))]
-            way = "" if backward == METHODS[method].backward else f" backward={backward}"
+            is_own = backward == METHODS[method].backward or not METHODS[method].reads.takes_gradients
+            way = "" if is_own else f" backward={backward}"
             found[f"{label}{way}"].append(scores.parts["audio"].scores)
+        if backward == "gradient":
+            frames = len(first.parts["audio"].layout.spans)
+            for label, aligned in CROSS.items():
+                found[label].append(_cross_attention(model, one, row, aligned=aligned)[:frames])
     yield from ((label, np.stack(each)) for label, each in found.items())
 
 
@@ -192,31 +205,16 @@ def _control(name: str, model: whyformer.LoadedModel, utterance: Utterance, firs
         edges = (spans * utterance.rate).astype(int)
         loud = [float(np.abs(utterance.samples[start:end]).mean()) if end > start else 0.0 for start, end in edges]
         return np.tile(loud, (rows, 1))
-    heads = getattr(model.model.generation_config, "alignment_heads", None) if name.endswith("heads") else None
-    return _cross_attention(model, utterance, first, heads)[:, : len(spans)]
+    raise ValueError(name)
 
 
-def _cross_attention(
-    model: whyformer.LoadedModel, utterance: Utterance, first: whyformer.Response, heads: Any
-) -> np.ndarray:
-    """The mean of these heads' cross-attention, or of all, where a word's tokens are predicted."""
-    exchange = _exchange(model, utterance, first)
-    whole = ResponseRow(exchange, tuple(range(len(first.tokens))))
-    inputs = row_inputs(model, [whole])
-    records = [
-        record
-        for record in trace(
-            model.model, inputs, lambda output: output.logits[:, -1, 0], reads=Reads(maps="all", edges=True)
-        ).records
-        if record.query_stream != record.key_stream
-    ]
-    chosen = [(block, slice(None)) for block in range(len(records))] if heads is None else heads
-    maps = torch.cat(
-        [records[block].source()[0, head].reshape(-1, *records[block].source.shape[2:]) for block, head in chosen]
-    )
-    mean = maps.mean(dim=0).numpy()
-    begin = exchange.first - 1
-    return np.stack([mean[[begin + token for token in span.tokens]].mean(axis=0) for span in first.rows])
+def _cross_attention(model: whyformer.LoadedModel, one: Trace, row: ResponseRow, *, aligned: bool) -> np.ndarray:
+    """The mean of all heads' cross-attention, or of the alignment heads, where a word's tokens are predicted."""
+    records = [record for record in one.records if record.query_stream != record.key_stream]
+    maps = [record.map[0] for record in records]
+    heads = model.model.generation_config.alignment_heads
+    chosen = [maps[block][head] for block, head in heads] if aligned else [each for part in maps for each in part]
+    return torch.stack(chosen).mean(dim=0)[row.positions].mean(dim=0).detach().numpy()
 
 
 def _measures(utterance: Utterance, first: whyformer.Response, scores: np.ndarray, spoken: int) -> dict[str, float]:
@@ -236,8 +234,10 @@ def _measures(utterance: Utterance, first: whyformer.Response, scores: np.ndarra
 def summary(paths: Iterable[Path]) -> dict[str, Any]:
     """Figures by model and method, of all words and of those that need their time; intervals are a bootstrap's."""
     report: dict[str, Any] = {}
+    by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for path in paths:
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        by_run[path.stem.partition("-shard")[0]] += [json.loads(line) for line in path.read_text().splitlines()]
+    for run, lines in by_run.items():
         facts = {line["seed"]: line for line in lines if line["method"] == ""}
         by_method: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for line in lines:
@@ -246,7 +246,8 @@ def summary(paths: Iterable[Path]) -> dict[str, Any]:
         methods = {}
         for name, own in by_method.items():
             seconds = round(float(np.median([line["seconds"] for line in own])), 3)
-            methods[name] = {**_figures([line["words"] for line in own]), "seconds": seconds}
+            is_method = name not in (*CONTROLS, *CROSS)
+            methods[name] = {"is method": is_method, **_figures([line["words"] for line in own]), "seconds": seconds}
             needed = [
                 [
                     word
@@ -257,7 +258,7 @@ def summary(paths: Iterable[Path]) -> dict[str, Any]:
             ]
             methods[name]["needed"] = _figures([words for words in needed if words])
         losses = [loss for line in facts.values() for loss in line["losses"]]
-        report[path.stem] = {
+        report[run] = {
             "utterances": len(facts),
             "words spoken": sum(line["words"] for line in facts.values()),
             "words heard": sum(line["heard"] for line in facts.values()),
@@ -289,7 +290,9 @@ def main() -> None:
     one.add_argument("model", type=Path)
     one.add_argument("--out", type=Path, required=True)
     one.add_argument("--utterances", type=int, default=24)
-    one.add_argument("--words", type=int, default=3, help="of each utterance, drawn at random")
+    one.add_argument("--words", type=int, default=2, help="of each utterance, drawn at random")
+    one.add_argument("--passes", nargs="+", choices=(*FORWARD, *BY_PASS), default=[*FORWARD, *BY_PASS])
+    one.add_argument("--shard", default="0/1", help="this part of so many")
     one.add_argument("--threads", type=int, default=1)
     two = commands.add_parser("summarise")
     two.add_argument("lines", type=Path, nargs="+")

@@ -20,6 +20,7 @@ from typing import Any
 import architecture_tables
 import install_tables
 import leaderboard
+import real_tables
 import sink_tables
 import verdicts
 import yaml
@@ -784,6 +785,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "real-responses": real_responses,
     "decoder-sinks": lambda: sink_tables.sinks(RESULTS / "decoder_sinks.json"),
     "decoder-variants": lambda: sink_tables.variants(RESULTS / "decoder_sinks.json"),
+    "real-speech": real_tables.speech,
+    "real-encoders": real_tables.encoders,
+    "real-cards": real_tables.cards,
     "large": large,
     "folded": folded,
     "agreement": agreement,
