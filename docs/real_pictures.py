@@ -57,7 +57,7 @@ def reply(folder: Path) -> tuple[Image.Image, Mapping[str, Any]]:
         bodies += sources_picture(documents[:3], PANEL, 18)
     asked = canvas.paragraph(canvas.chips([(f"asked: {QUESTION}", None)]), PANEL, 18)
     drawn = {"method": response.method, "asked": QUESTION, "written": response.text.strip()}
-    return panel("SmolLM2: a reply and its sources", *bodies, asked), drawn
+    return panel("SmolLM2: a reply", *bodies, asked), drawn
 
 
 def sound(folder: Path) -> tuple[Image.Image, Mapping[str, Any]]:
@@ -74,7 +74,7 @@ def sound(folder: Path) -> tuple[Image.Image, Mapping[str, Any]]:
     words = canvas.paragraph(canvas.chips([(f"where it hears “{WORD}” in “{SPOKEN}”", None)]), PANEL, 18)
     said = caption(f"spoken at {time.start:.1f} to {time.end:.1f} s")
     drawn = {"method": response.method, "spoken by": "espeak-ng, en-us", "text": SPOKEN, "word": WORD}
-    return panel("Whisper: a word in a sound", sound_picture(part, PANEL), words, said), drawn
+    return panel("Whisper: a word", sound_picture(part, PANEL), words, said), drawn
 
 
 def photo(folder: Path) -> tuple[Image.Image, Mapping[str, Any]]:
@@ -93,7 +93,7 @@ def photo(folder: Path) -> tuple[Image.Image, Mapping[str, Any]]:
         body for one in found for body in (overlay(one.parts["image"], longest_side=250), caption(what_speaks_for(one)))
     ]
     drawn = {"method": found[0].method, "photograph": "Chelsea, by Stéfan van der Walt (CC0)"}
-    return panel("DINOv2: one photo, two labels", *bodies), drawn
+    return panel("DINOv2: two labels", *bodies), drawn
 
 
 REAL: dict[str, RealPicture] = {

@@ -45,8 +45,8 @@ def speech() -> str:
             for name, one in found["methods"].items()
         ]
         about = (
-            f"{run}: {found['utterances']} sentences of {found['mean seconds']} s on average; {found['words heard']} of "
-            f"{found['words spoken']} words heard, {found['words explained']} explained, of which "
+            f"{run}: {found['utterances']} sentences of {found['mean seconds']} s on average; {found['words heard']} "
+            f"of {found['words spoken']} words heard, {found['words explained']} explained, of which "
             f"{found['of these needed']} lose at least one nat when they are silenced."
         )
         header = ["", "highest frame in the word", "95 %", "off by, s", "share of the score in the word", "95 %"]

@@ -102,7 +102,7 @@ def trace_each(
     reads: Reads,
     backward: Backward = "gradient",
 ) -> Iterator[Trace]:
-    """Run a model once on one example, and trace one score after the other on that graph, each with its read-out.
+    """Run a model once on one example, and trace each score on that graph in turn, with its own read-out.
 
     A trace holds until the next one is taken: its products of states and gradients are those of the last backward pass.
     """
