@@ -215,9 +215,9 @@ class ScoringEngine:
         for row, trace in zip(rows, traces, strict=True):
             trace = read_at(trace, [row])
             attribution = self.choice.method(trace, **self._options([row], longest.length))
-            (found,) = row_scores([row], attribution, trace)
+            (scores_of_row,) = row_scores([row], attribution, trace)
             logits = token_logits(trace.output)[0]
-            yield found, _statistics_of(row, logits, inputs) if row is longest and row.has_last else None
+            yield scores_of_row, _statistics_of(row, logits, inputs) if row is longest and row.has_last else None
 
     def _by_one_pass(
         self, items: Sequence[tuple[Exchange, Sequence[ResponseRow]]], checkpoint: bool | None
