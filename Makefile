@@ -27,6 +27,7 @@ real: .venv/installed
 
 docs: .venv/installed
 	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/real_pictures.py
 	$(BIN)/python docs/drawings.py
 	$(BIN)/python notebooks/outputs.py
 	$(BIN)/python docs/tables.py

@@ -20,6 +20,7 @@ from typing import Any
 import architecture_tables
 import install_tables
 import leaderboard
+import real_tables
 import sink_tables
 import support_tables
 import verdicts
@@ -722,7 +723,7 @@ def results() -> str:
 
 # The pages of the API, by the folders where their names are defined.
 API = {
-    "api-calls": ("api", "benchmark", "methods"),
+    "api-calls": ("api", "benchmark", "methods", "served"),
     "api-results": ("results",),
     "api-targets": ("targets", "inputs"),
     "api-models": ("models",),
@@ -788,6 +789,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "support-cost": lambda: support_tables.cost(RESULTS / "support.json"),
     "decoder-sinks": lambda: sink_tables.sinks(RESULTS / "decoder_sinks.json"),
     "decoder-variants": lambda: sink_tables.variants(RESULTS / "decoder_sinks.json"),
+    "real-speech": real_tables.speech,
+    "real-encoders": real_tables.encoders,
+    "real-cards": real_tables.cards,
     "large": large,
     "folded": folded,
     "agreement": agreement,

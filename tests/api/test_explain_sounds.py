@@ -240,6 +240,51 @@ def test_what_is_written_about_a_sound_is_explained_by_its_frames(method):
     assert "audio, most at 0." in str(found)
 
 
+@pytest.fixture
+def encoder_calls():
+    """How often the encoder of a model has run since it was asked about."""
+    handles, calls = [], []
+
+    def watch(loaded_model):
+        encoder = loaded_model.model.get_encoder()
+        handles.append(encoder.register_forward_hook(lambda *_: calls.append(None)))
+        return calls
+
+    yield watch
+    for handle in handles:
+        handle.remove()
+
+
+@pytest.mark.parametrize("backward", ["gradient", "libra", "attn_lrp"])
+@pytest.mark.parametrize("method", ["generic_attention", "evidence", "input_x_gradient", "attention_gradient"])
+def test_the_words_about_a_sound_share_one_pass_and_have_the_scores_of_separate_ones(method, backward, encoder_calls):
+    loaded_model, sound, ids = whisper(), tone(0.5), [6, 7, 9, 12, 15]
+    calls = encoder_calls(loaded_model)
+    together = whyformer.explain_response(sound, ids, loaded_model, method, units="token", backward=backward)
+    assert len(calls) == 1
+    for number, token in enumerate(together.tokens):
+        span = [(token.start, token.end)]
+        alone = whyformer.explain_response(sound, ids, loaded_model, method, units=span, backward=backward)
+        expected = alone.parts["audio"].scores[0]
+        assert expected.any()
+        np.testing.assert_allclose(
+            together.parts["audio"].scores[number], expected, atol=1e-5 * np.abs(expected).max(), rtol=0
+        )
+        np.testing.assert_allclose(together.earlier[number], alone.earlier[0], atol=1e-5 * np.abs(alone.earlier).max())
+        assert together.tokens[number].log_probability == pytest.approx(alone.tokens[number].log_probability, abs=1e-5)
+
+
+def test_a_sound_is_encoded_once_to_be_transcribed_and_once_to_be_explained(encoder_calls):
+    loaded_model = whisper()
+    calls = encoder_calls(loaded_model)
+    written = whyformer.continuation(tone(0.5), loaded_model, "generic_attention", tokens=4)
+    assert len(written.explanations) == 4
+    assert len(calls) == 2
+    audio, text = written.explanations[-1].parts.values()
+    assert isinstance(audio.layout, Frames)
+    assert text.layout.size == 3
+
+
 @pytest.mark.parametrize("suffix", ["json", "npz"])
 def test_a_response_to_a_sound_is_read_back_and_drawn(suffix, tmp_path):
     found = whyformer.explain_response(tone(0.5), [6, 7], whisper(), "rollout")

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from commands import run_script
+from whyformer.app.limits import Limits
 from whyformer.app.models import model_choice
 from whyformer.app.setup import Setup
 from whyformer.app.wiring import build_page
 
 
 async def page():
-    return build_page(Setup(model_choice()))
+    return build_page(Setup(model_choice(), Limits(picture_tokens=4)))  # each token is explained by itself, three times
 
 
 PAGE = asyncio.run(page())  # outside of a loop Gradio makes loops of its own, and leaves them open

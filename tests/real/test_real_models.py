@@ -1,16 +1,22 @@
 """Real pre-trained models explained, where `make real` has fetched them."""
 
 import json
+from ctypes.util import find_library
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from pictures import PICTURES
+from PIL import Image
+from real_pictures import REAL
 from safetensors.torch import load_file
 
 import whyformer
 from real_models import MODELS, model_folder
 from real_packages import DIGESTS
 from whyformer.facts import prose
+from whyformer.render import canvas
 
 LANGUAGE = ("smollm2-135m-instruct", "qwen2.5-coder-1.5b-instruct")
 ENCODERS = ("all-minilm-l6-v2", "gte-small", "all-mpnet-base-v2")
@@ -69,3 +75,14 @@ def test_dinov2_has_weights_that_were_trained(real):
     grid = positions[: side * side].view(side, side, -1)
     near = F.cosine_similarity(grid[:, 1:], grid[:, :-1], dim=-1).mean()
     assert float(near) > float(F.cosine_similarity(grid, torch.roll(grid, side // 2, 1), dim=-1).mean())
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_committed_picture_shows_what_the_real_model_says_now(real, name):
+    if name == "real-sound" and not find_library("espeak-ng"):
+        pytest.skip("espeak-ng is not installed")
+    picture, _ = REAL[name].draw(real(REAL[name].model))
+    drawn = np.asarray(canvas.on_sheet(picture, margin=16).convert("RGB")).astype(int)
+    kept = np.asarray(Image.open(PICTURES / f"{name}.png").convert("RGB")).astype(int)
+    assert drawn.shape == kept.shape
+    assert np.abs(drawn - kept).max(axis=2).mean() < 2  # of 255: 256 colours are kept of each picture

@@ -3,33 +3,29 @@
 A row is an example like any other: the exchange up to its last token, with its own score and read-out. Methods that
 only read maps run each exchange once, and read every row from that pass. Methods that read gradients, plain ones or by
 LibraGrad's or AttnLRP's rules, share one forward pass and backpropagate all rows together. Relevance, biases and paths
-of inputs belong to one score; methods that read them run rows as a batch.
+of inputs belong to one score; methods that read them run rows as a batch. Rows of a sound share one pass, and are
+backpropagated in turn: its frames cost far more than its words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.api.assemble import picture_parts
 from whyformer.api.attribute import MethodChoice
 from whyformer.api.batches import like_lengths, padding_that_pays, texts_at_once
+from whyformer.api.row_scores import ExchangeRowScores, read_at, row_scores, row_target
 from whyformer.axes import Inputs
 from whyformer.batching import check_batch_size, in_batches
 from whyformer.errors import UnsupportedModel
-from whyformer.inputs.audio_encoding import audio_layout
-from whyformer.inputs.teacher_forcing import Exchange, ResponseRow, first_logit, row_inputs, row_weights, stream_mask
+from whyformer.inputs.teacher_forcing import Exchange, ResponseRow, first_logit, row_inputs, row_weights
 from whyformer.models.loading import LoadedModel
-from whyformer.models.readout import ReadOut
 from whyformer.models.structure import device_of, heads_of
-from whyformer.results.part import Part
-from whyformer.targets.resolve import ResolvedTarget
 from whyformer.targets.scores import Score
 from whyformer.targets.span_scores import (
     NextTokenLogits,
@@ -39,26 +35,13 @@ from whyformer.targets.span_scores import (
     token_statistics,
 )
 from whyformer.tracing import build
-from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.path import inputs_at_once
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.trace import Trace, real_tokens
+from whyformer.tracing.trace import Trace
 from whyformer.watching.kernels import KEPT
 
 LEAST_SHARED = 4  # rows of an exchange that are worth a separate forward pass, if there are other exchanges
 MakeScore = Callable[[Sequence[NextTokenLogits], int], Score]
-
-
-@dataclass(frozen=True, eq=False)
-class ExchangeRowScores:
-    """Scores of one row: of the prompt's tokens, the decoder's start and the response's own tokens."""
-
-    prompt: np.ndarray
-    beginning: np.ndarray
-    response: np.ndarray
-    completeness: float | None = None
-    remarks: tuple[str, ...] = ()
-    parts: Mapping[str, Part] = field(default_factory=dict)  # pictures among the prompt's words, or a sound
 
 
 @dataclass(frozen=True)
@@ -104,11 +87,13 @@ class ScoringEngine:
 
     def _row_batches(self, rows: Sequence[ResponseRow]) -> list[list[int]]:
         """Group indices of rows into batches: of one exchange if they share a pass, otherwise of similar length."""
-        if not self._takes_rows_back_together:
-            return self._batches([row.length for row in rows])
         by_exchange: dict[Exchange, list[int]] = {}
         for number, row in enumerate(rows):
             by_exchange.setdefault(row.exchange, []).append(number)
+        if all(self._shares_graph(exchange) for exchange in by_exchange):
+            return list(by_exchange.values())
+        if not self._takes_rows_back_together:
+            return self._batches([row.length for row in rows])
         shared = [
             own
             for own in by_exchange.values()
@@ -147,13 +132,7 @@ class ScoringEngine:
         own = rows if longest is None else [longest]
         inputs = row_inputs(self.loaded_model, own, every_logit=self._reads.logits)
         shift = first_logit(inputs)
-        predictions = [
-            NextTokenLogits(
-                number, number if longest is None else 0, position - shift, row.exchange.response[token], weight
-            )
-            for number, row in enumerate(rows)
-            for position, token, weight in zip(row.positions, row.tokens, row.focus, strict=True)
-        ]
+        predictions = _predictions(rows, shift, are_of_one=longest is not None)
         trace = build.trace(
             self.loaded_model.model,
             inputs,
@@ -163,12 +142,14 @@ class ScoringEngine:
             backward=self.choice.backward,
             checkpoint=checkpoint,
         )
-        return replace(trace, target=_target_of(trace, rows))
+        return replace(trace, target=row_target(trace, rows))
 
     def _by_batch(
         self, rows: Sequence[ResponseRow], checkpoint: bool | None
     ) -> list[tuple[ExchangeRowScores, list[TokenStatistics] | None]]:
         """Explain each row as an example, or if possible all rows of an exchange after one forward pass."""
+        if len(rows) > 1 and self._shares_graph(rows[0].exchange) and len({row.exchange for row in rows}) == 1:
+            return list(self._by_one_graph(rows))
         if checkpoint is None and self._can_share(rows):
             with suppress(UnsupportedModel):  # as examples the rows may need less; if not, they raise themselves
                 return self._by_shared_pass(rows)
@@ -178,7 +159,7 @@ class ScoringEngine:
         logits = token_logits(trace.output)
         return [
             (scores, _statistics_of(row, logits[number], trace.question.inputs) if row.has_last else None)
-            for number, (row, scores) in enumerate(zip(rows, _row_scores(rows, attribution, trace), strict=True))
+            for number, (row, scores) in enumerate(zip(rows, row_scores(rows, attribution, trace), strict=True))
         ]
 
     def _can_share(self, rows: Sequence[ResponseRow]) -> bool:
@@ -207,11 +188,36 @@ class ScoringEngine:
     ) -> list[tuple[ExchangeRowScores, list[TokenStatistics] | None]]:
         """Explain the rows of one exchange by one forward and one backward pass."""
         longest = max(rows, key=lambda row: row.length)
-        trace = _reading(self._trace(rows, False, row_weights(rows, longest.length), longest), rows)
+        trace = read_at(self._trace(rows, False, row_weights(rows, longest.length), longest), rows)
         attribution = self.choice.method(trace, **self.choice.options)
         logits = token_logits(trace.output)[0]
         statistics = _statistics_of(longest, logits, trace.question.inputs) if longest.has_last else None
-        return [(scores, statistics) for scores in _row_scores(rows, attribution, trace)]
+        return [(scores, statistics) for scores in row_scores(rows, attribution, trace)]
+
+    def _shares_graph(self, exchange: Exchange) -> bool:
+        """Whether the rows of an exchange are backpropagated in turn on one graph."""
+        reads = self._reads
+        is_kept = reads.has_graph and not (reads.path or reads.biases) and self.readout is None
+        return is_kept and exchange.audio is not None
+
+    def _by_one_graph(
+        self, rows: Sequence[ResponseRow]
+    ) -> Iterator[tuple[ExchangeRowScores, list[TokenStatistics] | None]]:
+        """Explain the rows of one exchange by one forward pass, and a backward pass for each row."""
+        longest = max(rows, key=lambda row: row.length)
+        inputs = row_inputs(self.loaded_model, [longest], every_logit=self._reads.logits)
+        shift = first_logit(inputs)
+        scores = [self.make_score(_predictions([row], shift), 1) for row in rows]
+        weights = [row_weights([row], longest.length) for row in rows]
+        traces = build.trace_each(
+            self.loaded_model.model, inputs, scores, weights, reads=self._reads, backward=self.choice.backward
+        )
+        for row, trace in zip(rows, traces, strict=True):
+            trace = read_at(trace, [row])
+            attribution = self.choice.method(trace, **self._options([row], longest.length))
+            (scores_of_row,) = row_scores([row], attribution, trace)
+            logits = token_logits(trace.output)[0]
+            yield scores_of_row, _statistics_of(row, logits, inputs) if row is longest and row.has_last else None
 
     def _by_one_pass(
         self, items: Sequence[tuple[Exchange, Sequence[ResponseRow]]], checkpoint: bool | None
@@ -222,8 +228,8 @@ class ScoringEngine:
         scores: list[list[ExchangeRowScores]] = [[] for _ in items]
         for turn in range(max(len(rows) for _, rows in items)):
             rows = [own[min(turn, len(own) - 1)] for _, own in items]
-            attribution = self.choice.method(_reading(trace, rows), **self._options(rows, trace.mask.shape[1]))
-            for own_scores, each, (_, own) in zip(scores, _row_scores(rows, attribution, trace), items, strict=True):
+            attribution = self.choice.method(read_at(trace, rows), **self._options(rows, trace.mask.shape[1]))
+            for own_scores, each, (_, own) in zip(scores, row_scores(rows, attribution, trace), items, strict=True):
                 if turn < len(own):
                     own_scores.append(each)
         logits = token_logits(trace.output)
@@ -253,77 +259,17 @@ def exchange_statistics(loaded_model: LoadedModel, exchanges: Sequence[Exchange]
     return [_statistics_of(row, logits[number], inputs) for number, row in enumerate(rows)]
 
 
+def _predictions(rows: Sequence[ResponseRow], shift: int, *, are_of_one: bool = False) -> list[NextTokenLogits]:
+    """The predicted tokens of each row: a score each, of an example each or all of one."""
+    return [
+        NextTokenLogits(number, 0 if are_of_one else number, position - shift, row.exchange.response[token], weight)
+        for number, row in enumerate(rows)
+        for position, token, weight in zip(row.positions, row.tokens, row.focus, strict=True)
+    ]
+
+
 def _whole(exchange: Exchange) -> ResponseRow:
     return ResponseRow(exchange, tuple(range(len(exchange.response))))
-
-
-def _target_of(trace: Trace, rows: Sequence[ResponseRow]) -> ResolvedTarget:
-    """The target of these rows: the log-probability of each row's token."""
-    return replace(trace.target, indices=tuple(row.token for row in rows))
-
-
-def _reading(trace: Trace, rows: Sequence[ResponseRow]) -> Trace:
-    """The trace with these rows as read-outs, and later tokens masked as padding."""
-    readout, inputs = trace.readout, trace.question.inputs
-    weights = row_weights(rows, readout.weights.shape[1]).to(readout.weights)
-    lengths = torch.tensor([row.length for row in rows], device=weights.device)
-    real = torch.arange(weights.shape[1], device=weights.device) < lengths[:, None]
-    name = stream_mask(inputs)
-    return replace(
-        trace,
-        target=_target_of(trace, rows),
-        question=replace(trace.question, inputs={**inputs, name: inputs[name] * real}),
-        readouts=(ReadOut(readout.stream, weights),),
-        masks={**trace.masks, readout.stream: trace.mask & real},
-    )
-
-
-def _row_scores(rows: Sequence[ResponseRow], attribution: Attribution, trace: Trace) -> Iterator[ExchangeRowScores]:
-    """The scores of each row by part, with zeros for streams that are not scored."""
-    own = trace.readout.stream
-    other = next((stream.name for stream in trace.question.family.streams if stream.name != own), own)
-    for number, row in enumerate(rows):
-        exchange = row.exchange
-        written = np.zeros(len(exchange.written), dtype=np.float32)
-        if own in attribution:
-            written[: row.length] = attribution[own][number, : row.length].float().cpu().numpy()
-        before, response = np.split(written, [exchange.first])
-        prompt = before
-        if exchange.beginning is not None:
-            prompt = np.zeros(len(exchange.prompt), dtype=np.float32)
-            if other in attribution:
-                prompt = attribution[other][number, : len(prompt)].float().cpu().numpy()
-        yield ExchangeRowScores(
-            prompt=prompt,
-            beginning=before if exchange.beginning is not None else before[:0],
-            response=response,
-            completeness=None if attribution.completeness is None else float(attribution.completeness[number]),
-            remarks=attribution.remarks_on(number),
-            parts=dict([*_pictures(number, row, attribution, trace), *_sounds(number, row, attribution, trace)]),
-        )
-
-
-def _pictures(number: int, row: ResponseRow, attribution: Attribution, trace: Trace) -> Iterator[tuple[str, Part]]:
-    """The pictures of a row's prompt with the scores of their patches."""
-    bridge, pictured = trace.question.bridge, row.exchange.image_prompt
-    if bridge is not None and pictured is not None:
-        example = number if bridge.batch == trace.question.batch else 0  # several rows may share a pass
-        scores = np.zeros(bridge.image_length, dtype=np.float32)
-        if "image" in attribution:
-            scores = attribution["image"][number].float().cpu().numpy()
-        yield from picture_parts(pictured, example, bridge, scores)
-
-
-def _sounds(number: int, row: ResponseRow, attribution: Attribution, trace: Trace) -> Iterator[tuple[str, Part]]:
-    """The sound of a row with the scores of its frames."""
-    hearing, question = row.exchange.audio, trace.question
-    if hearing is not None:
-        stream = next(name for name in real_tokens(trace) if name != trace.readout.stream)
-        scores = np.zeros(real_tokens(trace)[stream].shape[1], dtype=np.float32)
-        if stream in attribution:
-            scores = attribution[stream][number].float().cpu().numpy()
-        layout, positions = audio_layout(question.model, question.inputs, hearing, len(scores))
-        yield "audio", Part(layout, scores[positions.numpy()])
 
 
 def _statistics_of(row: ResponseRow, logits: Tensor, inputs: Inputs) -> list[TokenStatistics]:

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from whyformer.api.assemble import ExplainedAnswer, explanation_of
 from whyformer.api.attribute import MethodChoice, default_for, first_that_applies
-from whyformer.api.exchange_scores import ExchangeRowScores, ScoringEngine
-from whyformer.api.generation import check_written, generate
-from whyformer.api.transcript import transcript
+from whyformer.api.description import description
+from whyformer.api.exchange_scores import ScoringEngine
+from whyformer.api.generation import check_written, generate, transcribe
+from whyformer.api.row_scores import ExchangeRowScores
 from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Chunk, Vocabulary, decode_tokens
@@ -82,11 +83,14 @@ def continuation(
     if "target" in options:
         raise WhyformerError("A continuation explains every written token, so that it takes no target: use explain.")
     (encoded,) = encode(loaded_model, [example], truncate=truncate, room=tokens - 1)
-    if encoded.parts.keys() & {"audio", "image"}:
+    if "image" in encoded.parts:
         settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward}
-        return transcript(loaded_model, encoded, tokens, method, **settings, **options)
-    _check_room(loaded_model, encoded, tokens - 1)
-    ids = generate(loaded_model, model_inputs(loaded_model, [encoded]), tokens)
+        return description(loaded_model, encoded, tokens, method, **settings, **options)
+    if "audio" in encoded.parts:
+        ids = transcribe(loaded_model, model_inputs(loaded_model, [encoded]), tokens)
+    else:
+        _check_room(loaded_model, encoded, tokens - 1)
+        ids = generate(loaded_model, model_inputs(loaded_model, [encoded]), tokens)
     exchange = _exchange(encoded, ids)
     rows = [ResponseRow(exchange, (number,)) for number in range(len(ids))]
 
@@ -107,10 +111,9 @@ def continuation(
 
 
 def _exchange(encoded: EncodedExample, ids: Sequence[int]) -> Exchange:
-    assert encoded.chunk is not None
-    prompt = tuple(encoded.chunk.encoding["input_ids"])
+    prompt = () if encoded.chunk is None else tuple(encoded.chunk.encoding["input_ids"])
     beginning = None if encoded.written is None else tuple(encoded.written.encoding["input_ids"])
-    return Exchange(prompt, tuple(ids), beginning, encoded.parts.get("image_text"))
+    return Exchange(prompt, tuple(ids), beginning, encoded.parts.get("image_text"), encoded.parts.get("audio"))
 
 
 def _explanation(
@@ -122,11 +125,12 @@ def _explanation(
     else:
         written = np.concatenate([row.beginning, row.response])
         streams = {"source": (encoded.chunk, row.prompt), "target": (encoded.written, written)}
-    parts = {
+    words = {
         name: Part(chunk.layout, scores[list(chunk.positions)])
         for name, (chunk, scores) in streams.items()
         if chunk is not None and chunk.layout.size
-    } | dict(row.parts)
+    }
+    parts = words | dict(row.parts) if encoded.chunk is not None else dict(row.parts) | words
     answer = ExplainedAnswer(
         encoded,
         parts,
@@ -166,9 +170,9 @@ def _after(loaded_model: LoadedModel, encoded: EncodedExample, number: int, ids:
     if loaded_model.task.has_decoder:
         assert encoded.written is not None
         token_ids = encoded.written.encoding["input_ids"]
-        before = token_ids[len(token_ids) - encoded.written.layout.size :]
-        written = written_of([*before, *ids], loaded_model)
-        return EncodedExample(number, {"text": encoded.chunk, "written": written})
+        start = len(token_ids) - encoded.written.layout.size
+        written = written_of([*token_ids[start:], *ids], loaded_model, token_ids[:start])
+        return EncodedExample(number, {**encoded.parts, "written": written})
     assert encoded.chunk is not None
     chunk = encoded.chunk
     layout = chunk.layout

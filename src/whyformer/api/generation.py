@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
@@ -13,6 +14,7 @@ from transformers import MaxLengthCriteria, StoppingCriteriaList
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.models.answering import run_model
+from whyformer.models.input_tensors import SOUND_INPUTS
 from whyformer.models.loading import LoadedModel, quiet
 from whyformer.models.structure import device_of
 
@@ -44,6 +46,7 @@ def transcribe(loaded_model: LoadedModel, inputs: Inputs, tokens: int) -> list[i
     model = cast(Any, loaded_model.model)
     ids = inputs["decoder_input_ids"]
     inputs = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
+    inputs |= _encoded_once(model, inputs)
     first, ends, written = ids.shape[1], end_ids(loaded_model), list[int]()
     settings = getattr(model, "generation_config", None)
     banned: Sequence[int] = getattr(settings, "suppress_tokens", None) or ()
@@ -60,6 +63,16 @@ def transcribe(loaded_model: LoadedModel, inputs: Inputs, tokens: int) -> list[i
     if not written:
         raise WhyformerError(f"{loaded_model.name} ends its text at once after this: there is nothing to explain.")
     return written
+
+
+def _encoded_once(model: Any, inputs: Inputs) -> Inputs:
+    """The encoder's output of a sound, which does not change while the decoder writes; empty without such an input."""
+    main = next((name for name in SOUND_INPUTS if name in inputs), None)
+    if main is None or "encoder_outputs" not in inspect.signature(model.forward).parameters:
+        return {}
+    encoder = model.get_encoder()
+    taken = inspect.signature(encoder.forward).parameters
+    return {"encoder_outputs": encoder(**{name: value for name, value in inputs.items() if name in taken})}
 
 
 def end_ids(loaded_model: LoadedModel) -> set[int]:

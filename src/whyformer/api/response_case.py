@@ -10,8 +10,9 @@ import numpy as np
 
 from whyformer.api.assemble import coarseness
 from whyformer.api.attribute import PICTURED_DEFAULT, RESPONSE_DEFAULT, MethodChoice, first_that_applies
-from whyformer.api.exchange_scores import ExchangeRowScores, ExchangeScores, ScoringEngine
+from whyformer.api.exchange_scores import ExchangeScores, ScoringEngine
 from whyformer.api.replies import Reply
+from whyformer.api.row_scores import ExchangeRowScores
 from whyformer.axes import SpanScores
 from whyformer.backward.rules import Backward
 from whyformer.inputs.prompt_tokens import Token, unknown_token_note

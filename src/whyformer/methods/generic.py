@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from functools import reduce
 from typing import Literal
 
 import torch
 
-from whyformer.axes import MixingMatrix, StreamScores, head_mean
+from whyformer.axes import MixingMatrix, Rows, StreamScores, head_mean
 from whyformer.methods.registry import method
 from whyformer.models.joined import Transfer
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.flow import HeadMean, Mix, dense, each_record, flow
+from whyformer.tracing.flow import HeadMean, Mix, Step, dense, each_record, flow, records_of
 from whyformer.tracing.graph import MapRelevances
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -58,16 +59,21 @@ def generic_attention(
     if not trace.question.family.attention or is_joined or _is_chain(trace):
         rows = flow(steps, weighted, trace.start())
         return _attribution({stream: row[:, 0] for stream, row in rows.items()}, relevances)
-    relevance = start = _unrelated(trace)
+    encoders = _encoders(steps, trace) if aggregate else {}
+    relevance = start = _unrelated(trace, encoders)
     for step in steps:
         assert not isinstance(step, Transfer)
-        added = _added(step, weighted, relevance, normalise=normalise, self_factors=self_factors)
+        own = tuple(record for record in step if record.query_stream not in encoders)
+        added = _added(own, weighted, relevance, normalise=normalise, self_factors=self_factors)
         relevance = relevance | {pair: relevance[pair] + part if aggregate else part for pair, part in added.items()}
     if aggregate:  # the identity marks the read-out, not relevance
         relevance = {pair: matrix - start[pair] for pair, matrix in relevance.items()}
     by_stream = {readout.stream: readout.weights[:, None, :] for readout in trace.readouts}
     read = ((query, key) for query, key in relevance if query in by_stream)
-    scores = summed((key, (by_stream[query] @ relevance[query, key])[:, 0]) for query, key in read)
+    reached = [(key, by_stream[query] @ relevance[query, key]) for query, key in read]
+    if self_factors:
+        reached = [(key, _encoded(row, encoders.get(key, ()), weighted, normalise=normalise)) for key, row in reached]
+    scores = summed((key, row[:, 0]) for key, row in reached)
     return _attribution(scores, relevances)
 
 
@@ -82,12 +88,54 @@ def _is_chain(trace: Trace) -> bool:
     return any(record.key_stream not in beside for record in trace.records)
 
 
-def _unrelated(trace: Trace) -> Relevance:
-    """R before any attention: the identity within streams, 0 between streams that attend to each other."""
+def _encoders(steps: Sequence[Step], trace: Trace) -> dict[str, list[AttentionRecord]]:
+    """The records of each stream that attends only to itself, before others attend to it.
+
+    Its R_ss is the same for all that attend to it, and only a row of it is read: two chains of products of a matrix and
+    a vector, where R_ss would take products of matrices.
+    """
+    joined = {readout.stream for readout in trace.readouts}
+    read: set[str] = set()  # by others so far
+    own: dict[str, list[AttentionRecord]] = {}
+    for record in records_of(steps):
+        query, key = record.query_stream, record.key_stream
+        if query != key:
+            joined.add(query)
+            read.add(key)
+        elif query in read or record.tokens is not None:
+            joined.add(query)
+        else:
+            own.setdefault(query, []).append(record)
+    return {stream: records for stream, records in own.items() if stream not in joined}
+
+
+def _encoded(row: Rows, records: Sequence[AttentionRecord], weighted: Mix, *, normalise: bool) -> Rows:
+    """A row times R_ss of an encoder, normalised by Eq. 8-9."""
+    matrices = [dense(record, weighted) for record in records]
+    start = row
+    if normalise and matrices:
+        ones = row.new_ones(len(row), matrices[0].shape[-1], 1)
+        total = torch.zeros_like(ones)  # of each row of R − I, added up without the 1 that would swallow it
+        for matrix in matrices:
+            total = total + matrix @ (ones + total)
+        start = row / total.where(total != 0, 1.0).mT
+    moved = torch.zeros_like(row)
+    for matrix in reversed(matrices):
+        moved = moved + (start + moved) @ matrix
+    return row + moved
+
+
+def _unrelated(trace: Trace, encoders: Collection[str]) -> Relevance:
+    """R before any attention: the identity within streams, 0 between streams that attend to each other.
+
+    Encoders have no R of their own.
+    """
     dtype = trace.readout.weights.dtype
     relevance = {}
     for record in trace.records:
         for pair in ((record.query_stream,) * 2, (record.key_stream,) * 2, (record.query_stream, record.key_stream)):
+            if pair[0] == pair[1] and pair[0] in encoders:
+                continue
             first, second = (trace.masks[stream] for stream in pair)
             relevance[pair] = torch.zeros(*first.shape, second.shape[1], dtype=dtype, device=first.device)
             if pair[0] == pair[1]:
@@ -110,8 +158,11 @@ def _added(
         if query == key:  # Eq. 6-7
             parts = {(query, other): mixed @ matrix for (own, other), matrix in relevance.items() if own == query}
         else:  # Eq. 10-11
-            own, other = (normalised(relevance[s, s]) if normalise else relevance[s, s] for s in (query, key))
-            parts = {(query, key): own.mT @ mixed @ other if self_factors else mixed}
+            parts = {(query, key): mixed}
+            if self_factors:
+                factors = {s: relevance[s, s] for s in (query, key) if (s, s) in relevance}
+                own, *others = ((normalised(r) if normalise else r) for r in factors.values())
+                parts[query, key] = reduce(torch.matmul, others, own.mT @ mixed)
             if (key, query) in relevance:
                 parts[query, query] = mixed @ relevance[key, query]
         added |= {pair: added[pair] + part if pair in added else part for pair, part in parts.items()}

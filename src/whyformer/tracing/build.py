@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,25 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.axes import KEY, Inputs, by_head
-from whyformer.backward.biases import BiasTerms
-from whyformer.backward.blocks import BlockPass, NoStack, graph_from
+from whyformer.backward.blocks import BlockPass
 from whyformer.backward.passes import HiddenGradient, backward_pass, gradients_with_states, last_gradient
-from whyformer.backward.rule_graph import RuleGraph, make_rule_graph, using_rules
+from whyformer.backward.rule_graph import using_rules
 from whyformer.backward.rules import Backward
 from whyformer.errors import check_count
-from whyformer.models.bridges import bridge_of
-from whyformer.models.families import family_of
 from whyformer.models.joined import AttentionShape, Place, Transfer
 from whyformer.models.structure import fixed_modules, labels_of, main_input, unwrapped
 from whyformer.targets.resolve import resolve_target
-from whyformer.targets.scores import Target
-from whyformer.tracing.checks import check_model, check_records, check_size, check_texts, has_records
+from whyformer.targets.scores import Score, Target
+from whyformer.tracing.checks import has_records
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
+from whyformer.tracing.forward import ForwardPass, forward_pass
 from whyformer.tracing.graph import Graph, ends_of
-from whyformer.tracing.leaves import Leaf, inputs_as_they_are
 from whyformer.tracing.noise import Noise
-from whyformer.tracing.plan import Plan, check_checkpoint, plan_pass
-from whyformer.tracing.positions import PositionLeaf, position_leaves
+from whyformer.tracing.plan import Plan, check_checkpoint
 from whyformer.tracing.question import ModelCall, Question
 from whyformer.tracing.readouts import find_readouts
 from whyformer.tracing.reads import Reads
@@ -92,109 +86,74 @@ def trace(
     check_checkpoint(checkpoint)
     if inputs_at_once is not None:
         check_count("inputs_at_once", inputs_at_once)
-    with fixed_modules(model):
-        check_model(model, reads)
-    check_size(inputs)
-    check_texts(model, inputs)
     settings: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "labels": labels}
     settings |= {"backward": backward, "noise": noise, "checkpoint": checkpoint}
     with torch.inference_mode(False), fixed_modules(model):
-        call = _model_call(model, inputs, backward, noise)
-        plan = plan_pass(reads, call, checkpoint=checkpoint)
-        forward = _run(call, plan)
-        if forward.refusal is not None:
-            if checkpoint:
-                raise NoStack(forward.refusal)
-            plan = plan_pass(reads, call, checkpoint=False)
-            forward = _run(call, plan)
-        names = labels_of(model) if labels is None else labels
-        resolved = resolve_target(target, forward.output, names, model, call.inputs)
-        check_scores(len(resolved.names), call.batch, plan)
-        question = call.ask(resolved.score, by_blocks=bool(plan.blocks))
-        has_maps = plan.needs_maps or has_records(model, forward.watcher, call.batch, call.family, call.words)
-        steps = _steps(question, forward.watcher) if has_maps else ()
-        graph = _graph(question, forward) if plan.keeps_graph else None
-        steps = _with_gradients(question, plan, forward, steps)
-        if len(resolved.names) > call.batch:
-            question, steps = as_examples(question, steps, len(resolved.names))
-        steps, readouts, masks = find_readouts(question, steps, readout)
-    again = partial(trace, model, call.inputs, question.score, **settings)
-    state = PassState(graph, forward.biases, again, inputs_at_once)
+        call, plan, forward = forward_pass(model, inputs, reads, backward, noise, checkpoint)
+        return _traced(call, plan, forward, target, settings)
+
+
+def trace_each(
+    model: nn.Module,
+    inputs: Inputs,
+    scores: Sequence[Score],
+    readouts: Sequence[Tensor],
+    *,
+    reads: Reads,
+    backward: Backward = "gradient",
+) -> Iterator[Trace]:
+    """Run a model once on one example, and trace each score on that graph in turn, with its own read-out.
+
+    A trace holds until the next one is taken: its products of states and gradients are those of the last backward pass.
+    """
+    model = unwrapped(model)
+    with torch.inference_mode(False), fixed_modules(model):
+        call, plan, forward = forward_pass(model, inputs, reads, backward, None, False)
+    for number, (score, readout) in enumerate(zip(scores, readouts, strict=True), start=1):
+        settings = {"readout": readout, "inputs_at_once": None, "labels": None, "backward": backward, "noise": None}
+        with torch.inference_mode(False), fixed_modules(model):
+            one = _traced(call, plan, forward, score, settings | {"checkpoint": False}, keep=number < len(scores))
+        yield one
+
+
+def _traced(
+    call: ModelCall,
+    plan: Plan,
+    forward: ForwardPass,
+    target: Target,
+    settings: Mapping[str, Any],
+    *,
+    keep: bool = False,
+) -> Trace:
+    """The trace of a forward pass for a target; `keep` retains its graph for another target."""
+    labels = settings["labels"]
+    names = labels_of(call.model) if labels is None else labels
+    resolved = resolve_target(target, forward.output, names, call.model, call.inputs)
+    check_scores(len(resolved.names), call.batch, plan)
+    question = call.ask(resolved.score, by_blocks=bool(plan.blocks))
+    has_maps = plan.needs_maps or has_records(call.model, forward.watcher, call.batch, call.family, call.words)
+    steps = _steps(question, forward.watcher) if has_maps else ()
+    graph = _graph(question, forward, keep=keep) if plan.keeps_graph else None
+    steps = _with_gradients(question, plan, forward, steps, keep=keep)
+    if len(resolved.names) > call.batch:
+        question, steps = as_examples(question, steps, len(resolved.names))
+    steps, readouts, masks = find_readouts(question, steps, settings["readout"])
+    again = partial(trace, call.model, call.inputs, question.score, **settings)
+    state = PassState(graph, forward.biases, again, settings["inputs_at_once"])
     return Trace(question, resolved, forward.output, steps, readouts, masks, plan, state)
 
 
-@dataclass(frozen=True, eq=False)
-class ForwardPass:
-    """The result of a forward pass: the output, and everything recorded by its plan."""
-
-    output: Any
-    watcher: Watcher
-    rule_graph: RuleGraph | None
-    blocks: BlockPass | None
-    biases: BiasTerms | None
-    leaves: dict[str, Leaf]
-    positions: list[PositionLeaf]
-
-    @property
-    def refusal(self) -> str | None:
-        """Why the backward pass cannot run block by block as planned."""
-        return None if self.blocks is None else self.blocks.refusal
-
-
-def _model_call(model: nn.Module, inputs: Inputs, backward: Backward, noise: Noise | None) -> ModelCall:
-    inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
-    family = family_of(model, inputs)
-    bridge = bridge_of(model, inputs, family.sight) if family.sight and "pixel_values" in inputs else None
-    batch = len(main_input(inputs)[1]) if bridge is None else bridge.batch
-    return ModelCall(model, inputs, family, batch, backward, bridge, noise)
-
-
-def _rule_graph(call: ModelCall, plan: Plan) -> RuleGraph | None:
-    """The rule graph, if the backward pass needs one."""
-    if plan.relevance:
-        examples = None if call.bridge is None else call.bridge.row_examples()
-        return RuleGraph(call.model, call.batch, precise=plan.precise, examples=examples)
-    return make_rule_graph(call.model, call.batch, plan.backward) if plan.graph else None
-
-
-def _run(call: ModelCall, plan: Plan) -> ForwardPass:
-    """Run and record the forward pass, with inputs and positions as leaves of the graph if the plan says so."""
-    rule_graph, biases = _rule_graph(call, plan), BiasTerms() if plan.biases else None
-    watcher = Watcher(
-        call.batch,
-        graph=plan.graph,
-        start=plan.first_operation,
-        merge_heads=plan.merges_heads,
-        states=plan.states,
-        rules=rule_graph,
-        fold=plan.maps == "folded",
-        shapes_only=plan.maps == "shapes only",
-        edges=plan.edges,
-        biases=biases,
-    )
-    blocks = BlockPass(call.model, call.batch, plan.blocks, biases) if plan.blocks else None
-    leaves: dict[str, Leaf] = {}
-    no_leaves: AbstractContextManager[list[PositionLeaf]] = nullcontext([])
-    at_positions = position_leaves(call) if plan.position_leaves else no_leaves
-    late = nullcontext() if plan.graph_start is None else graph_from(plan.graph_start, call.model)
-    with inputs_as_they_are(call, leaves if plan.input_leaves else None) as inputs, at_positions as positions, late:
-        output = watcher.run(call.model, **inputs) if blocks is None else blocks.run(watcher, rule_graph, inputs)
-    forward = ForwardPass(output, watcher, rule_graph, blocks, biases, leaves, positions)
-    if plan.needs_maps and forward.refusal is None:
-        check_records(call.model, watcher, call.batch, call.family, call.words)
-    return forward
-
-
-def _graph(question: Question, forward: ForwardPass) -> Graph:
+def _graph(question: Question, forward: ForwardPass, *, keep: bool) -> Graph:
     watcher = forward.watcher
     taps = dict(enumerate(watcher.taps, watcher.seen - len(watcher.taps)))
     score, ends = question.score(forward.output), ends_of(question.score, forward.output)
-    return Graph(
-        score, ends, taps, forward.leaves, question.batch, forward.rule_graph, forward.blocks, forward.positions
-    )
+    settings = (forward.leaves, question.batch, forward.rule_graph, forward.blocks, forward.positions)
+    return Graph(score, ends, taps, *settings, keep)
 
 
-def _with_gradients(question: Question, plan: Plan, forward: ForwardPass, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+def _with_gradients(
+    question: Question, plan: Plan, forward: ForwardPass, steps: tuple[Step, ...], *, keep: bool
+) -> tuple[Step, ...]:
     """Add to the steps the gradients of the plan, or maps and gradients computed block by block."""
     if forward.blocks is not None:
         score = question.score(forward.output)
@@ -206,7 +165,7 @@ def _with_gradients(question: Question, plan: Plan, forward: ForwardPass, steps:
     if forward.biases is not None:
         forward.biases.begin_at(forward.watcher.taps[0].outcome.state_edge)
     with using_rules(forward.rule_graph, plan.backward):
-        return _with_map_gradients(question, plan, forward, steps)
+        return _with_map_gradients(question, plan, forward, steps, keep=keep or plan.relevance)
 
 
 def _by_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.device, plan: Plan) -> tuple[Step, ...]:
@@ -284,7 +243,7 @@ def _paths(model: nn.Module, taps: list[Tap]) -> list[str]:
 
 
 def _with_map_gradients(
-    question: Question, plan: Plan, forward: ForwardPass, steps: tuple[Step, ...]
+    question: Question, plan: Plan, forward: ForwardPass, steps: tuple[Step, ...], *, keep: bool
 ) -> tuple[Step, ...]:
     """Add the gradients of the maps to the steps, up to the last map that the answer depends on.
 
@@ -294,12 +253,12 @@ def _with_map_gradients(
     first = forward.watcher.seen - len(taps)
     by_number: list[Mixing | None]
     if plan.map_gradients == "last":
-        by_number = last_gradient(score, taps, question.batch, plan.backward, keep=plan.relevance)
+        by_number = last_gradient(score, taps, question.batch, plan.backward, keep=keep)
     else:
         records = _gradient_records(list(records_of(steps)), plan, question.family.stream)
         own = [taps[record.operation - first] for record in records]
         states = [tap for tap in taps if tap.outcome.state_edge is not None] if plan.state_gradients else []
-        parts = gradients_with_states(score, own, states, question.batch, plan.backward, keep=plan.relevance)
+        parts = gradients_with_states(score, own, states, question.batch, plan.backward, keep=keep)
         known = dict(zip((record.operation - first for record in records), parts, strict=True))
         by_number = [known.get(number) for number in range(len(taps))]
         if not question.family.attention:
@@ -319,15 +278,3 @@ def _gradient_records(records: list[AttentionRecord], plan: Plan, stream: str) -
     last = {(record.query_stream, record.key_stream): record for record in records}.values()
     is_of_decoder = plan.map_gradients == "last of the decoder"
     return [record for record in last if not is_of_decoder or record.query_stream == stream]
-
-
-def _without_cache(model: nn.Module) -> Inputs:
-    """Turn the cache of keys and values off, which only generating needs."""
-    return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
-
-
-def _own(value: Any) -> Any:
-    """Detach a tensor from the caller's graph and inference mode."""
-    if not isinstance(value, Tensor):
-        return value
-    return value.clone() if value.is_inference() else value.detach()

@@ -129,9 +129,9 @@ def fold(rows: Rows, record: AttentionRecord, mixing: Mix) -> Rows:
 
 
 def dense(record: AttentionRecord, mixing: Mix) -> MixingMatrix:
-    """Compute mixing(record) as one matrix over all tokens of its streams."""
+    """Compute mixing(record) as one matrix over all tokens of its streams, tile by tile."""
     if record.tokens is None:
-        return mixing(record)
+        return torch.cat([mixing(tile) for _, tile in record.tiles()], dim=1)
     positions = torch.arange(record.lengths[0], device=record.source.device).expand(record.batch, -1)
     return record.tokens.rows_at(mixing(record)[:, None], positions)[:, 0]
 

@@ -104,9 +104,10 @@ class Graph:
     rule_graph: RuleGraph | None = None
     blocks: BlockPass | None = None  # if the backward pass runs block by block
     positions: Sequence[PositionLeaf] = ()
+    keep: bool = False  # for another score
 
     def map_relevances(self, rules: Rules, *, strict: bool = True) -> MapRelevances:
-        """The relevance of each map that the score depends on. Frees the graph."""
+        """The relevance of each map that the score depends on. Frees the graph, unless it is kept."""
         remarks = partial(self._remarks, rules)
         if self.blocks is not None:
             assert self.rule_graph is not None
@@ -148,7 +149,7 @@ class Graph:
         leaves = [leaf.value for leaf in self.leaves.values()]
         with using_rules(self.rule_graph, backward):
             gradients = (
-                grad_of_each(self.score, leaves, self.batch, retain_graph=False)
+                grad_of_each(self.score, leaves, self.batch, retain_graph=self.keep)
                 if self.blocks is None
                 else self.blocks.before(leaves)
             )
@@ -208,7 +209,7 @@ class Graph:
                     torch.autograd.grad(self.score[example], leaves, retain_graph=True, allow_unused=True)
         passes = self._passes(rules, strict)
         parts = [
-            self._backward(leaves, starts, one_pass, keep=n < len(passes))
+            self._backward(leaves, starts, one_pass, keep=self.keep or n < len(passes))
             for n, (one_pass, starts) in enumerate(passes, 1)
         ]
         return [one_pass for one_pass, _ in passes], list(zip(*parts, strict=True))

@@ -18,6 +18,7 @@ from whyformer.axes import QUERY, AttentionMap, Positions, TokenMask, Values, by
 
 # The entries of a map that is not kept, over all examples and heads, that are computed at once.
 TILE = 2**27
+TILE_ON_CPU = 2**21  # stays in the caches: three times faster
 
 
 class Mixing(Protocol):
@@ -146,7 +147,8 @@ def tiles(mixing: Mixing) -> Iterator[slice]:
         yield slice(None)
         return
     batch, heads, queries, keys = mixing.shape
-    height = max(1, TILE // max(1, batch * heads * keys))
+    most = min(TILE, TILE_ON_CPU) if mixing.device.type == "cpu" else TILE
+    height = max(1, most // max(1, batch * heads * keys))
     for start in range(0, queries, height):
         yield slice(start, min(start + height, queries))
 

@@ -1,4 +1,4 @@
-"""Transcripts of sounds, token by token, with the time of each token."""
+"""Descriptions of pictures that a model keeps apart from its words, token by token."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from whyformer.models.loading import LoadedModel
 from whyformer.results.continuation import Continuation
 
 
-def transcript(
+def description(
     loaded_model: LoadedModel, encoded: EncodedExample, tokens: int, method: str | None, **settings: Any
 ) -> Continuation:
-    """Transcribe a sound, continuing the text so far."""
+    """Describe a picture, continuing the text so far."""
     assert encoded.written is not None
     token_ids = encoded.written.encoding["input_ids"]
     start = len(token_ids) - encoded.written.layout.size

@@ -1,0 +1,122 @@
+"""Tables and cards of real models, from what was measured on them."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+CARDS = Path(__file__).with_name("real_cards.toml")
+
+
+def result(name: str) -> dict[str, Any]:
+    """A file of results; empty if it was not measured."""
+    path = RESULTS / f"{name}.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return found
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def interval(ends: list[float]) -> str:
+    low, high = ends
+    return f"{low:.0%} to {high:.0%}"
+
+
+def speech() -> str:
+    """For each model, how often the highest frame of a word lies where the word is spoken."""
+    parts = []
+    for run, found in result("real_speech_times").items():
+        rows = [
+            [
+                f"`{name}`" if one["is method"] else name,
+                f"{one['hit']:.0%}",
+                interval(one["hit, 95 %"]),
+                f"{one['off']:.2f}",
+                f"{one['share']:.0%}",
+                interval(one["share, 95 %"]),
+            ]
+            for name, one in found["methods"].items()
+        ]
+        about = (
+            f"{run}: {found['utterances']} sentences of {found['mean seconds']} s on average; {found['words heard']} "
+            f"of {found['words spoken']} words heard, {found['words explained']} explained, of which "
+            f"{found['of these needed']} lose at least one nat when they are silenced."
+        )
+        header = ["", "highest frame in the word", "95 %", "off by, s", "share of the score in the word", "95 %"]
+        parts.append(f"{about}\n\n{markdown(header, rows)}")
+    return "\n\n".join(parts) or "Not measured yet."
+
+
+def encoders() -> str:
+    """For each model and wording, how often the sentence that two texts share has the highest score."""
+    parts = []
+    for run, wordings in result("real_encoder_pairs").items():
+        same, other = (wordings[wording]["methods"] for wording in ("same", "other"))
+        rows = [
+            [
+                name if name in CONTROLS else f"`{name}`",
+                *(cell for found in (same, other) for cell in _pair_cells(found.get(name))),
+                f"{other[name]['seconds']:.2f}",
+            ]
+            for name in other
+        ]
+        kept = "; ".join(
+            f"{wordings[wording]['kept']} of {wordings[wording]['pairs']} pairs kept {words}"
+            for wording, words in (("same", "in the same words"), ("other", "in other words"))
+        )
+        header = ["", "same words", "95 %", "other words", "95 %", "seconds"]
+        parts.append(f"{run}: {kept}.\n\n{markdown(header, rows)}")
+    return "\n\n".join(parts) or "Not measured yet."
+
+
+CONTROLS = ("random", "length", "shared words", "leave one out")
+
+
+def _pair_cells(one: dict[str, Any] | None) -> list[str]:
+    return ["–", "–"] if one is None else [f"{one['first']:.0%}", interval(one["first, 95 %"])]
+
+
+def cards() -> str:
+    """What each model is, where its weights come from, and what it gets wrong."""
+    models, facts = result("real_models"), known_facts()
+    parts = []
+    for name, text in tomllib.loads(CARDS.read_text(encoding="utf-8")).items():
+        model = models[name]
+        packages = model["packages"]
+        more = f" and {len(packages) - 1} more" if len(packages) > 1 else ""
+        rows = [
+            ["what it is", text["what"]],
+            ["weights", f"{model['parameters'] / 1e6:,.0f} million, {model['weights']}; `{packages[0]}`{more}"],
+            ["licence", model["licence"]],
+            ["what it gets wrong", filled_in(text["wrong"], facts)],
+        ]
+        parts.append(f"### {model['title']}\n\n{markdown([f'`{name}`', ''], rows)}")
+    return "\n\n".join(parts)
+
+
+def known_facts() -> dict[str, str]:
+    """The figures that cards may name, as text."""
+    facts = {
+        f"{name}: {check['check']}": str(check["value"])
+        for name, model in result("real_models").items()
+        for check in model["checks"]
+    }
+    for name, found in result("real_speech_times").items():
+        facts[f"{name}: heard"] = f"{found['words heard']} of {found['words spoken']}"
+    for name, wordings in result("real_encoder_pairs").items():
+        facts[f"{name}: kept"] = f"{wordings['other']['kept']} of {wordings['other']['pairs']}"
+    return facts
+
+
+def filled_in(text: str, facts: dict[str, str]) -> str:
+    """The text with its figures; a sentence whose figure was not measured is left out."""
+    sentences = re.split(r"(?<=[.;]) (?=[A-Z{])", text)
+    known = [one for one in sentences if all(name in facts for name in re.findall(r"\{(.+?)\}", one))]
+    return re.sub(r"\{(.+?)\}", lambda match: facts[match[1]], " ".join(known))
