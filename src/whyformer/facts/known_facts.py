@@ -63,5 +63,7 @@ def known_facts() -> tuple[tuple[str, str, str], ...]:
     """Each question, its answer in a sentence, and the word that answers."""
     capitals = [[part.strip() for part in line.split("|")] for line in CAPITALS.strip().splitlines()]
     others = [[part.strip() for part in line.split("|")] for line in OTHERS.strip().splitlines()]
-    asked = [(f"What is the capital of {land}?", f"The capital of {land} is {town}.", town) for land, town in capitals]
-    return (*asked, *((question, answer, value) for question, answer, value in others))
+    capital_questions = [
+        (f"What is the capital of {land}?", f"The capital of {land} is {town}.", town) for land, town in capitals
+    ]
+    return (*capital_questions, *((question, answer, value) for question, answer, value in others))

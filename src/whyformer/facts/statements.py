@@ -166,9 +166,11 @@ def _absent(rng: random.Random, passage: Passage) -> str:
 
 
 def _others(passage: Passage) -> list[str]:
-    asked = passage.question
-    stated = {one.value for one in passage.sentences if one.attribute == asked.attribute and one.entity != asked.entity}
-    return sorted(stated - {asked.value})
+    question = passage.question
+    stated = {
+        one.value for one in passage.sentences if one.attribute == question.attribute and one.entity != question.entity
+    }
+    return sorted(stated - {question.value})
 
 
 def _swapped(rng: random.Random, seed: int, kind: str, sentences: int) -> SupportCase:

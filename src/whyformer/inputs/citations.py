@@ -53,11 +53,11 @@ def citation_markers(text: str, names: Sequence[str], citations: Citations = Non
         [(0,), (1, None)]
     """
     if isinstance(citations, Mapping):
-        found = list(_mapped(text, names, citations))
+        markers = list(_mapped(text, names, citations))
     else:
         patterns = MARKERS if citations is None else (_checked_pattern(citations),)
-        found = [marker for pattern in patterns for marker in _matches(text, names, pattern, citations is not None)]
-    return tuple(sorted(found, key=lambda marker: marker.start))
+        markers = [marker for pattern in patterns for marker in _matches(text, names, pattern, citations is not None)]
+    return tuple(sorted(markers, key=lambda marker: marker.start))
 
 
 def without_markers(tokens: Sequence[CharRange], markers: Sequence[CitationMarker]) -> list[int]:

@@ -150,12 +150,12 @@ def _message(message: Any) -> dict[str, str]:
 
 def _span_messages(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The messages of a span: OpenInference's flat attributes, or the JSON of OTel's GenAI conventions."""
-    found: dict[tuple[str, int], dict[str, Any]] = {}
+    by_place: dict[tuple[str, int], dict[str, Any]] = {}
     for key, value in attributes.items():
         match = _OPENINFERENCE.match(key)
         if match:
-            found.setdefault((match.group(1), int(match.group(2))), {})[match.group(3)] = value
-    messages = [one for _, one in sorted(found.items()) if "content" in one]
+            by_place.setdefault((match.group(1), int(match.group(2))), {})[match.group(3)] = value
+    messages = [one for _, one in sorted(by_place.items()) if "content" in one]
     for key in ("gen_ai.input.messages", "gen_ai.output.messages"):
         value = attributes.get(key, [])
         try:
