@@ -38,7 +38,7 @@ PROMPT = (
 TOKENS = 12
 PASSAGE = 21  # the seed of a passage of about 300 tokens
 MAPS_ALONE = ["raw_attention", "rollout"]
-REAL_METHODS = ["generic_attention", "generic_attention backward=attn_lrp", "evidence"]
+REAL_METHODS = ["evidence", "generic_attention", "generic_attention backward=attn_lrp"]
 METHODS = [
     *MAPS_ALONE,
     "grad_cam",
@@ -153,7 +153,7 @@ def calls_of(case: Case, methods: Sequence[str]) -> dict[str, Callable[[], objec
     }
 
 
-def measure(case: Case, rounds: int, *, is_real: bool) -> dict[str, object]:
+def measure(case: Case, rounds: int, methods: Sequence[str], *, is_real: bool) -> dict[str, object]:
     """Seconds, forwards and ratios to one forward + backward, medians over the rounds."""
     gradients = MapGradients(case.model, [*case.prompt_ids, *case.ids], len(case.ids))
     calls: dict[str, Callable[[], object]] = {}
@@ -166,7 +166,7 @@ def measure(case: Case, rounds: int, *, is_real: bool) -> dict[str, object]:
         reference = gradients.repeated()
         for name, way in calls.items():
             torch.testing.assert_close(way(), reference, rtol=1e-3, atol=1e-6, msg=name)
-    calls |= calls_of(case, REAL_METHODS if is_real else METHODS)
+    calls |= calls_of(case, methods)
     forwards: dict[str, dict[str, int]] = {}
     times: dict[str, list[float]] = {label: [] for label in calls}
     costs: dict[str, list[float]] = {label: [] for label in calls}
@@ -203,10 +203,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--model", help="a folder of a language model with a chat template, instead of mini-gpt")
+    parser.add_argument("--methods", nargs="+", help="methods with options, each in quotes; by default several")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     case = real_model(arguments.model) if arguments.model else mini_gpt()
-    results = measure(case, arguments.rounds, is_real=bool(arguments.model))
+    methods = arguments.methods or (REAL_METHODS if arguments.model else METHODS)
+    results = measure(case, arguments.rounds, methods, is_real=bool(arguments.model))
     for label, row in results["figures"].items():
         runs = f"{row['calls']:4} forwards of {row['examples']:5} examples" if "calls" in row else ""
         print(f"{label:60} {row['seconds']:8.3f} s  {row['ratio']:7.2f} x  {runs}")

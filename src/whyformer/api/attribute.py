@@ -16,11 +16,11 @@ from whyformer.errors import UnsupportedModel, WhyformerError, check_choice, rea
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import Method, example_method_named, method_named
 from whyformer.models.families import FAMILIES
-from whyformer.models.structure import config_of, unwrapped
+from whyformer.models.structure import config_of, fixed_modules, unwrapped
 from whyformer.targets.scores import Target
 from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.checks import NoMaps
+from whyformer.tracing.checks import NoMaps, check_is_module
 
 # The default method, by a rule fixed before measuring (docs/results/default.md).
 DEFAULT_CHOICE: tuple[str, Backward] = ("evidence", "attn_lrp")
@@ -127,17 +127,19 @@ def attribute(
         )
 
     def run(choice: MethodChoice) -> Attribution:
-        trace = build.trace(
-            model,
-            inputs,
-            target,
-            reads=choice.method.reads_with(choice.options),
-            readout=readout,
-            inputs_at_once=inputs_at_once,
-            backward=choice.backward,
-            checkpoint=checkpoint,
-        )
-        attribution = choice.method(trace, **choice.options)
+        check_is_module(model)
+        with fixed_modules(unwrapped(model)):
+            trace = build.trace(
+                model,
+                inputs,
+                target,
+                reads=choice.method.reads_with(choice.options),
+                readout=readout,
+                inputs_at_once=inputs_at_once,
+                backward=choice.backward,
+                checkpoint=checkpoint,
+            )
+            attribution = choice.method(trace, **choice.options)
         in_vain = (NO_EFFECT.format(choice.name),) if checkpoint and not choice.can_go_by_blocks else ()
         return replace(attribution, remarks=(*choice.remarks, *attribution.remarks, *in_vain))
 

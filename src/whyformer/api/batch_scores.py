@@ -16,6 +16,7 @@ from whyformer.inputs.chunks import Vocabulary
 from whyformer.inputs.encode import EncodedExample
 from whyformer.inputs.parts import merge_levels
 from whyformer.models.loading import LoadedModel
+from whyformer.models.structure import fixed_modules, unwrapped
 from whyformer.targets.scores import Target
 from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
@@ -48,10 +49,11 @@ def score_batch(
 ) -> BatchScores:
     """Run a method on a batch; `encoded` are the examples of the batch, if known."""
     reads = choice.method.reads_with(choice.options)
-    trace = trace_batch(loaded_model, inputs, target, reads, backward=choice.backward, **settings)
-    options = processed_options(choice.method, choice.options, loaded_model, inputs, encoded)
-    attribution = choice.method(replace(trace, state=replace(trace.state, track=track)), **options)
-    scores = merge_levels(trace.question.model, trace.question.inputs, zero_scores(trace) | attribution.scores)
+    with fixed_modules(unwrapped(loaded_model.model)):
+        trace = trace_batch(loaded_model, inputs, target, reads, backward=choice.backward, **settings)
+        options = processed_options(choice.method, choice.options, loaded_model, inputs, encoded)
+        attribution = choice.method(replace(trace, state=replace(trace.state, track=track)), **options)
+        scores = merge_levels(trace.question.model, trace.question.inputs, zero_scores(trace) | attribution.scores)
     return BatchScores(trace, attribution, scores)
 
 

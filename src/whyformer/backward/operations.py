@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from whyformer.errors import UnsupportedModel
 from whyformer.watching.operation_names import Function
@@ -51,7 +53,7 @@ class Operation:
     axis: int = -1  # of a softmax
 
     def __post_init__(self) -> None:
-        self._edge = get_gradient_edge(self.output)
+        self._edge = get_gradient_edge(self.output) if self.output.requires_grad else None
         self._versions = self._counted()
         self.examples_second = self._is_second()
 
@@ -59,7 +61,7 @@ class Operation:
         """Copy the output: the model is about to change it in place."""
         with torch.enable_grad():
             self.output = self.output.clone()
-        self._edge = get_gradient_edge(self.output)
+        self._edge = get_gradient_edge(self.output) if self.output.requires_grad else None
         self._versions = self._counted()
 
     def forget_output(self) -> None:
@@ -77,17 +79,16 @@ class Operation:
 
     def gradient(self, grad_output: Tensor) -> GradInputs:
         """The gradient of each input that requires grad."""
+        assert self._edge is not None
         leaves = [x for x in self.inputs if x.requires_grad]
         gradients = iter(torch.autograd.grad(self._edge, leaves, grad_output, retain_graph=True, allow_unused=True))
         return [next(gradients) if x.requires_grad else None for x in self.inputs]
 
-    def slope_at_zero(self) -> Tensor:
+    def slope_at_zero(self) -> float:
         """The gradient of an elementwise function at 0."""
-        x = self.inputs[0].new_zeros(1, requires_grad=True)
-        args, kwargs = self.with_inputs([x])
-        with torch.enable_grad():
-            y = self.function(*args, **kwargs)
-        return torch.autograd.grad(y, x, torch.ones_like(x))[0].squeeze()
+        args, kwargs = self.with_inputs([self.inputs[0].new_zeros(1)])
+        settings = tuple((name, x) for name, x in (*enumerate(args), *kwargs.items()) if not isinstance(x, Tensor))
+        return _slope_at_zero(self.function, self.output.dtype, settings)
 
     def to(self, number: int, grad_inputs: Tensor) -> GradInputs:
         """Assign everything to one input, summed over its broadcast axes."""
@@ -234,3 +235,36 @@ def _transposed_by_gradient(
         return torch.autograd.grad(z, x, factor)[0]
 
     return apply_transposed
+
+
+@lru_cache(maxsize=256)
+def _slope_at_zero(function: Function, dtype: torch.dtype, settings: tuple[tuple[int | str, Any], ...]) -> float:
+    """The gradient at 0 of a function of one tensor, given its other arguments by place or name."""
+    x = torch.zeros(1, dtype=dtype, requires_grad=True)
+    args = [value for place, value in settings if isinstance(place, int)]
+    with torch.enable_grad():
+        y = function(x, *args, **{name: value for name, value in settings if isinstance(name, str)})
+    return float(torch.autograd.grad(y, x, torch.ones_like(x))[0])
+
+
+def substitution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Sequence[Tensor]], Any]:
+    """A function that replaces the floating-point tensors among the arguments, in order."""
+    flat, names, count = [*args, *kwargs.values()], list(kwargs), len(args)
+    if any(type(x) in (tuple, list) for x in flat):
+        leaves, shape = tree_flatten((args, kwargs))
+        places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point()]
+        return lambda tensors: tree_unflatten(_filled(leaves, places, tensors), shape)
+    places = [n for n, x in enumerate(flat) if isinstance(x, Tensor) and x.is_floating_point()]
+
+    def with_inputs(tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        filled = _filled(flat, places, tensors)
+        return tuple(filled[:count]), dict(zip(names, filled[count:], strict=True))
+
+    return with_inputs
+
+
+def _filled(values: list[Any], places: list[int], tensors: Sequence[Tensor]) -> list[Any]:
+    filled = list(values)
+    for place, tensor in zip(places, tensors, strict=True):
+        filled[place] = tensor
+    return filled

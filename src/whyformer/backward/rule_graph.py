@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 from whyformer.backward.kinds import COMPOSED, OPERATION_KINDS, is_rotation, note_result, note_unruled, operation_kind
-from whyformer.backward.operations import Operation
-from whyformer.backward.rules import BACKWARD_RULES, BY_GRADIENT, Backward, Rule, constant_factor, identity, zero
+from whyformer.backward.operations import Operation, substitution
+from whyformer.backward.rules import (
+    BACKWARD_RULES,
+    BY_GRADIENT,
+    Backward,
+    Rule,
+    constant_factor,
+    half_gradient,
+    identity,
+    is_by_values,
+    zero,
+)
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.models.structure import device_of, modules_of
+from whyformer.models.structure import device_of, modules_of, walk
 from whyformer.models.weights import is_packed, plain_weight
 from whyformer.watching.facts import Facts, tensors_in
 from whyformer.watching.folds import HALF
-from whyformer.watching.operation_names import ASKING, KEEPING, MOVING, PICKING, Function
+from whyformer.watching.operation_names import KEEPING, REARRANGING, Function, name_unless_asking
 
 LINEAR = frozenset(name for name, kind in OPERATION_KINDS.items() if kind == "linear")
 
@@ -49,7 +59,7 @@ class RuleGraph:
     ):
         self._known_rules = rules
         self.without_rule: set[str] = set()
-        parameters = list(model.parameters())
+        parameters = walk(model).parameters
         half = next((parameter.dtype for parameter in parameters if parameter.dtype in HALF), None)
         self.half = None if half is None else str(half).removeprefix("torch.")
         self.facts = Facts([parameter for parameter in parameters if not is_packed(parameter)], batch, examples)
@@ -131,21 +141,22 @@ class RuleGraph:
 
     def run(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operation whose backward pass follows the rules if it has one."""
-        name = getattr(func, "__name__", "")
+        name = name_unless_asking(func)
         is_weight = name == "detach" and type(args[0]) is nn.Parameter  # identified by its storage
-        if name in ASKING or is_weight or self._is_paused:
+        if name is None or is_weight or self._is_paused:
             return func(*args, **kwargs)
         if name == "__get__":  # x.T, x.mT move entries; most others return no tensor
             value = func(*args, **kwargs)
             if isinstance(value, Tensor):
                 self.facts.move("transpose", args, value)
             return value
-        args, kwargs = self._wide((args, kwargs))
+        if self._unpacks or self.precise:
+            args, kwargs = self._wide((args, kwargs))
         if _is_in_place(name):
             maker = self.facts[next(iter((*args, *kwargs.values())), None)].made_by
             if maker is not None:
                 maker.keep_output()
-        if name in MOVING or name in KEEPING or name in PICKING or not _in_graph(args, kwargs):
+        if name in REARRANGING or not _in_graph(args, kwargs):
             result = func(*args, **kwargs)
             if name in KEEPING and self.precise and isinstance(result, Tensor) and result.dtype in HALF:
                 return args[0] if args[0].is_floating_point() else result.float()  # a cast to half precision
@@ -188,31 +199,33 @@ class RuleGraph:
         kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
         tensors = [x for x in tensors_in((*args, *kwargs.values())) if x.is_floating_point()]
         kind, details = operation_kind(self.facts, name, tensors, args, kwargs)
-        changes = name in _OUT_OF_PLACE
+        rule, changes = None if self._known_rules is None else self._known_rules.get(kind), name in _OUT_OF_PLACE
         if not changes and self._has_plain_gradient(kind, tensors, details.get("source", 0)):
             plain: Tensor = func(*args, **kwargs)
+            plain = with_halves(plain) if rule is half_gradient else plain
             note_result(self.facts, name, tensors, plain, kind)
             return plain
         function: Function = _OUT_OF_PLACE.get(name, func)
         kept = [x.clone() if changes and n == 0 else x for n, x in enumerate(tensors)]
-        inputs = tuple(x.detach().requires_grad_(x.requires_grad) for x in kept)
-        with_inputs = _substitution(args, kwargs)
-        with torch.enable_grad():
+        has_graph = rule is None or not is_by_values(rule, function, len(tensors))
+        inputs = tuple(x.detach().requires_grad_(x.requires_grad) if has_graph else x.detach() for x in kept)
+        with_inputs = substitution(args, kwargs)
+        with torch.set_grad_enabled(has_graph):
             own_args, own_kwargs = with_inputs(inputs)
             output = _exact(name, function, own_args, own_kwargs)
         examples = self.facts.rows_of(tensors)
         operation = Operation(kind, function, with_inputs, inputs, output, self._batch, examples=examples, **details)
         result: Tensor = _RuledOperation.apply(self, operation, changes, *tensors)
         self.has_ambiguous_axis |= kind == "add" and operation.has_ambiguous_axis
-        keeps_output = changes or self._known_rules is None or self._known_rules.get(kind) not in BY_GRADIENT
+        keeps_output = changes or rule not in BY_GRADIENT
         if not keeps_output:
             operation.forget_output()
         note_result(self.facts, name, tensors, result, kind, operation if keeps_output else None)
         return result
 
     def _has_plain_gradient(self, kind: str, tensors: list[Tensor], source: int) -> bool:
-        """Whether the rules, known beforehand, use the operation's own gradient."""
-        if self._known_rules is None or kind not in self._known_rules:
+        """Whether the rules, known beforehand, use the operation's own gradient, or half of it."""
+        if self._known_rules is None or self._known_rules.get(kind) in (None, half_gradient):
             return self._known_rules is not None
         is_only_source = all(x.requires_grad == (n == source) for n, x in enumerate(tensors))
         return self._known_rules[kind] is constant_factor and is_only_source
@@ -274,6 +287,13 @@ class _RuledOperation(torch.autograd.Function):
         return None, None, None, *grad_inputs
 
 
+def with_halves(result: Tensor) -> Tensor:
+    """The result of an operation, of whose gradient each input gets half."""
+    shown = result.view_as(result)  # whose own gradient is whole
+    result.register_hook(lambda gradient: None if gradient is None else gradient / 2)
+    return shown
+
+
 # Out-of-place functions of in-place operations.
 _IN_PLACE: dict[str, Function] = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
 _OUT_OF_PLACE: dict[str, Function] = {
@@ -283,29 +303,6 @@ _OUT_OF_PLACE: dict[str, Function] = {
     for name in OPERATION_KINDS
     if name.endswith("_") and not name.startswith("__") and name[:-1] not in _IN_PLACE
 }
-
-
-def _substitution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Sequence[Tensor]], Any]:
-    """A function that replaces the floating-point tensors among the arguments, in order."""
-    flat, names, count = [*args, *kwargs.values()], list(kwargs), len(args)
-    if any(type(x) in (tuple, list) for x in flat):
-        leaves, shape = tree_flatten((args, kwargs))
-        places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point()]
-        return lambda tensors: tree_unflatten(_filled(leaves, places, tensors), shape)
-    places = [n for n, x in enumerate(flat) if isinstance(x, Tensor) and x.is_floating_point()]
-
-    def with_inputs(tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        filled = _filled(flat, places, tensors)
-        return tuple(filled[:count]), dict(zip(names, filled[count:], strict=True))
-
-    return with_inputs
-
-
-def _filled(values: list[Any], places: list[int], tensors: Sequence[Tensor]) -> list[Any]:
-    filled = list(values)
-    for place, tensor in zip(places, tensors, strict=True):
-        filled[place] = tensor
-    return filled
 
 
 def _exact(name: str, function: Function, args: Any, kwargs: Any) -> Tensor:
@@ -323,7 +320,11 @@ def _is_in_place(name: str) -> bool:
 
 
 def _in_graph(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors_in((*args, *kwargs.values())))
+    if not torch.is_grad_enabled():
+        return False
+    if args and type(args[0]) is Tensor and args[0].requires_grad:
+        return True
+    return any(x.requires_grad for x in tensors_in((*args, *kwargs.values())))
 
 
 def _module_here(paths: Mapping[int, str]) -> str:

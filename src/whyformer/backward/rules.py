@@ -157,6 +157,12 @@ def constant_gate(grad_output: Tensor, operation: Operation) -> GradInputs:
     return operation.to(operation.source, torch.where(x == 0, plain, gated))
 
 
+def is_by_values(rule: Rule, function: Callable[..., Tensor], inputs: int) -> bool:
+    """Whether a rule computes with the values of an operation only, not with its gradient."""
+    is_norm = rule is constant_spread and function in libra.CONSTANT_DENOMINATOR
+    return is_norm or (rule is constant_gate and inputs == 1)
+
+
 def constant_factor(grad_output: Tensor, operation: Operation) -> GradInputs:
     """LibraGrad: the gradient of a product with a constant denominator, gate or attention map."""
     grad_inputs = operation.gradient(grad_output)

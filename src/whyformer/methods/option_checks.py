@@ -14,6 +14,8 @@ from whyformer.methods.registry import NOISE_OPTIONS, NOISE_SAMPLES, Method
 
 def check_options(method: Method, options: Mapping[str, Any]) -> None:
     """Raise on unknown options and invalid values."""
+    if not options:
+        return
     shared = method.shared_options
     _check_noise(method, options)
     for name in (name for name in shared.keys() & options.keys() if isinstance(options[name], str)):

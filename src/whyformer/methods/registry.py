@@ -69,7 +69,7 @@ class Method:
             {name: value for name, value in vars(reads).items() if value != getattr(self.reads, name)}
             for reads in chosen
         ]
-        return replace(self.reads, **{name: value for change in changes for name, value in change.items()})
+        return replace(self.reads, **{k: v for change in changes for k, v in change.items()}) if changes else self.reads
 
     def __call__(
         self,

@@ -14,6 +14,7 @@ from whyformer.models.structure import modules_of
 Call = Callable[..., Any]
 # nn.Module.__call__ looks this up before hooks and forward; if present, it replaces all of them.
 COMPILED_CALL = "_compiled_call_impl"
+WRAPPED = "_checkpoint_wrapped_module"  # the name of the module inside a wrapper
 
 _LOCK = threading.RLock()
 _USERS: dict[nn.Module, tuple[Call | None, set[object]]] = {}  # the previous entry, and the users that reroute it
@@ -43,18 +44,18 @@ def reroute_calls(modules: Sequence[nn.Module], make: Callable[[nn.Module, Call]
 
 def lends_weights(model: nn.Module) -> bool:
     """Whether accelerate loads the weights of a model when a module runs and offloads them afterwards."""
-    return any(hasattr(module, "_hf_hook") for module in modules_of(model).values())
+    return any("_hf_hook" in vars(module) for module in modules_of(model).values())
 
 
 def reroute_checkpoints(model: nn.Module) -> AbstractContextManager[None]:
     """Within the context and this thread, run modules without PyTorch's checkpoint wrappers, which hide their graph."""
-    wrapped = [module for module in modules_of(model).values() if _wrapped(module)]
+    wrapped = [module for module in modules_of(model).values() if WRAPPED in module._modules]
     return reroute_calls(wrapped, lambda _, own_call: own_call)
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:
     """The module inside a torch.distributed.algorithms._checkpoint wrapper; None for any other module."""
-    return module._modules.get("_checkpoint_wrapped_module")
+    return module._modules.get(WRAPPED)
 
 
 def _add_user(module: nn.Module, user: object) -> None:

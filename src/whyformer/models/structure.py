@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -16,21 +18,99 @@ from whyformer.errors import UnsupportedModel
 _KNOWN = threading.local()
 
 
+class Walk:
+    """The modules of a model and their parameters, from one walk through it.
+
+    Attributes:
+        places: Every path with its module, the model itself first; a shared module has several.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.places: list[tuple[str, nn.Module]] = []
+        self._visit("", model)
+
+    def _visit(self, path: str, module: nn.Module) -> None:
+        self.places.append((path, module))
+        for name, child in module._modules.items():
+            if child is not None:
+                self._visit(f"{path}.{name}" if path else name, child)
+
+    @cached_property
+    def modules(self) -> Mapping[str, nn.Module]:
+        """Each module once, by its first path."""
+        paths = {module: path for path, module in reversed(self.places)}
+        if len(paths) == len(self.places):
+            return dict(self.places)
+        return {path: module for path, module in self.places if paths[module] == path}
+
+    @cached_property
+    def kinds(self) -> frozenset[type[nn.Module]]:
+        """The classes of the modules."""
+        return frozenset(type(module) for _, module in self.places)
+
+    @cached_property
+    def own_modules(self) -> Sequence[nn.Module]:
+        """The modules that are not PyTorch's own layers."""
+        own = {kind for kind in self.kinds if not kind.__module__.startswith("torch.nn.modules.")}
+        return [module for module in self.modules.values() if type(module) in own]
+
+    @cached_property
+    def parameters(self) -> Sequence[nn.Parameter]:
+        """Each parameter once."""
+        return [parameter for parameter, _, _ in self._parameters.values()]
+
+    @cached_property
+    def buffers(self) -> Sequence[Tensor]:
+        """Each buffer once."""
+        every = (x for _, module in self.places for x in module._buffers.values() if x is not None)
+        return list({id(x): x for x in every}.values())
+
+    def name_of(self, parameter: Tensor | None) -> str:
+        """The last path of a parameter; "" if the model has no such parameter."""
+        _, path, name = self._parameters.get(id(parameter), (None, "", ""))
+        return f"{path}.{name}" if path else name
+
+    @cached_property
+    def _parameters(self) -> Mapping[int, tuple[nn.Parameter, str, str]]:
+        """Each parameter with the last module that has it, by id."""
+        return {
+            id(x): (x, path, name)
+            for path, module in self.places
+            for name, x in module._parameters.items()
+            if x is not None
+        }
+
+    @cached_property
+    def config(self) -> Any:
+        """The configuration of the model or its first submodule that has one."""
+        return next((module.config for module in self.modules.values() if hasattr(module, "config")), None)
+
+
+def walk(model: nn.Module) -> Walk:
+    """A walk through a model: the one of `fixed_modules`, or a new one."""
+    known: Walk | None = getattr(_KNOWN, "walks", {}).get(model)
+    return Walk(model) if known is None else known
+
+
 def modules_of(model: nn.Module) -> Mapping[str, nn.Module]:
     """The modules of a model by their paths, the model itself first."""
-    known: Mapping[str, nn.Module] | None = getattr(_KNOWN, "modules", {}).get(model)
-    return dict(model.named_modules()) if known is None else known
+    return walk(model).modules
 
 
 @contextmanager
 def fixed_modules(model: nn.Module) -> Iterator[None]:
     """Within the context and this thread, walk the modules of a model only once."""
-    before: dict[nn.Module, Mapping[str, nn.Module]] = getattr(_KNOWN, "modules", {})
-    _KNOWN.modules = {**before, model: modules_of(model)}
+    before: dict[nn.Module, Walk] = getattr(_KNOWN, "walks", {})
+    _KNOWN.walks = {**before, model: walk(model)}
     try:
         yield
     finally:
-        _KNOWN.modules = before
+        _KNOWN.walks = before
+
+
+def class_names(model: nn.Module) -> frozenset[str]:
+    """The names of the classes of a model's modules."""
+    return frozenset(kind.__name__ for kind in walk(model).kinds)
 
 
 def heads_of(model: nn.Module) -> int:
@@ -41,7 +121,7 @@ def heads_of(model: nn.Module) -> int:
 
 def config_of(model: nn.Module) -> Any:
     """The configuration of the model or its first submodule that has one; None for a plain module."""
-    return next((module.config for module in model.modules() if hasattr(module, "config")), None)
+    return model.config if hasattr(model, "config") else walk(model).config
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -67,7 +147,7 @@ def device_of(model: nn.Module) -> torch.device:
         place = next((place for place in places if place is not None), None)
         if place is not None:
             return torch.device(f"cuda:{place}" if isinstance(place, int) else place)
-    tensors = (tensor for part in (model.parameters(), model.buffers()) for tensor in part)
+    tensors = chain(model.parameters(), model.buffers())
     return next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
 
 
@@ -138,6 +218,8 @@ def layers_of(model: nn.Module) -> int | None:
 
 def convolution_in_blocks(model: nn.Module) -> str | None:
     """Path of a convolution inside the blocks that mixes neighbouring tokens; None if there is none."""
+    if not any(issubclass(kind, (nn.Conv1d, nn.Conv2d)) for kind in walk(model).kinds):
+        return None
     paths = (path for path, module in modules_of(model).items() if _mixes_neighbours(module))
     return next((path for path in paths if any(map(str.isdecimal, path.split(".")))), None)
 
@@ -152,8 +234,7 @@ def _mixes_neighbours(module: nn.Module) -> bool:
 
 def turns_by_position(model: nn.Module) -> bool:
     """Whether the model uses rotary position embeddings (RoPE)."""
-    names = {type(module).__name__.lower() for module in modules_of(model).values()}
-    return any("rotary" in name or "rope" in name for name in names)
+    return any(word in name.lower() for name in class_names(model) for word in ("rotary", "rope"))
 
 
 def main_input(inputs: Inputs) -> tuple[str, Tensor]:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from whyformer.models.structure import device_of, dtype_of, modules_of
+from whyformer.models.structure import device_of, dtype_of, modules_of, walk
 
 # Functions by which accelerate loads offloaded weights into a module before it runs, and removes them again.
 LENDING = ("accelerate.utils.modeling", "accelerate.utils.offload")
@@ -59,7 +59,9 @@ def module_here() -> nn.Module | None:
 
 def opaque_layers(model: nn.Module) -> list[nn.Module]:
     """Linear layers with a custom kernel that can be dequantised: bitsandbytes, HQQ."""
-    return [module for module in modules_of(model).values() if _is_bitsandbytes(module) or _dequantises(module)]
+    kinds = {kind for kind in walk(model).kinds if _is_bitsandbytes(kind) or hasattr(kind, "dequantize")}
+    modules = (module for module in modules_of(model).values() if type(module) in kinds)
+    return [module for module in modules if _is_bitsandbytes(type(module)) or _dequantises(module)]
 
 
 def hidden_layer(model: nn.Module) -> nn.Module | None:
@@ -67,15 +69,15 @@ def hidden_layer(model: nn.Module) -> nn.Module | None:
 
     A head composed of layers (ESM's contact prediction) does not count, even if it has `in_features`.
     """
-    plain = (module for module in modules_of(model).values() if next(module.children(), None) is None)
-    layers = (module for module in plain if hasattr(module, "in_features") and not _dequantises(module))
-    return next((layer for layer in layers if not isinstance(getattr(layer, "weight", None), Tensor)), None)
+    sized = (module for module in walk(model).own_modules if hasattr(module, "in_features"))
+    hidden = (layer for layer in sized if not isinstance(getattr(layer, "weight", None), Tensor))
+    return next((x for x in hidden if next(x.children(), None) is None and not _dequantises(x)), None)
 
 
 def quantised_layers(model: nn.Module) -> list[nn.Module]:
     """PyTorch's quantised layers, which have no gradient."""
-    modules = modules_of(model).values()
-    return [module for module in modules if type(module).__module__.startswith("torch.ao.nn.quantized")]
+    kinds = tuple(kind for kind in walk(model).kinds if kind.__module__.startswith("torch.ao.nn.quantized"))
+    return [module for module in modules_of(model).values() if type(module) in kinds] if kinds else []
 
 
 def has_gradient(model: nn.Module) -> bool:
@@ -124,8 +126,8 @@ def readable_weights(model: nn.Module) -> Iterator[None]:
                     vars(layer).update({} if own is None else {name: own})
 
 
-def _is_bitsandbytes(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear) and type(module).__module__.startswith("bitsandbytes.")
+def _is_bitsandbytes(kind: type[nn.Module]) -> bool:
+    return issubclass(kind, nn.Linear) and kind.__module__.startswith("bitsandbytes.")
 
 
 def _dequantises(module: nn.Module) -> bool:
@@ -153,7 +155,7 @@ def _readable_forward(layer: Any, own: Callable[[Tensor], Tensor]) -> Callable[[
 
 
 def _dequantised(layer: Any, own: Callable[[Tensor], Tensor]) -> Tensor:
-    if not _is_bitsandbytes(layer):
+    if not _is_bitsandbytes(type(layer)):
         return cast(Tensor, layer.dequantize())
     if getattr(getattr(layer.weight, "quant_state", None), "packing_format_for_cpu", False):
         basis = torch.eye(layer.in_features, device=layer.weight.device)  # the packed form only supports multiplication

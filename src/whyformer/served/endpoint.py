@@ -145,6 +145,10 @@ class Endpoint:
     def _cache(self) -> AnswerCache | None:
         return None if self.cache is None else AnswerCache(Path(self.cache).expanduser())
 
+    @cached_property
+    def _pace(self) -> RequestPace:
+        return RequestPace(self.requests_per_minute)  # of all calls together
+
     @property
     def _route(self) -> str:
         return route(self.url, self.api)
@@ -211,7 +215,7 @@ class Endpoint:
             () if not self.api_key else (self.api_key,),
             self.timeout,
             self.retries,
-            RequestPace(self.requests_per_minute),
+            self._pace,
             self._reserve,
         )
 

@@ -17,10 +17,10 @@ from whyformer.backward.rule_graph import using_rules
 from whyformer.backward.rules import Backward
 from whyformer.errors import check_count
 from whyformer.models.joined import AttentionShape, Place, Transfer
-from whyformer.models.structure import fixed_modules, labels_of, main_input, unwrapped
+from whyformer.models.structure import fixed_modules, labels_of, main_input, unwrapped, walk
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Score, Target
-from whyformer.tracing.checks import has_records
+from whyformer.tracing.checks import check_is_module, has_records
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
 from whyformer.tracing.forward import ForwardPass, forward_pass
 from whyformer.tracing.graph import Graph, ends_of
@@ -83,13 +83,14 @@ def trace(
         1
     """
     model = unwrapped(model)
+    check_is_module(model)
     check_checkpoint(checkpoint)
     if inputs_at_once is not None:
         check_count("inputs_at_once", inputs_at_once)
     settings: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "labels": labels}
     settings |= {"backward": backward, "noise": noise, "checkpoint": checkpoint}
     with torch.inference_mode(False), fixed_modules(model):
-        call, plan, forward = forward_pass(model, inputs, reads, backward, noise, checkpoint)
+        call, plan, forward = forward_pass(model, inputs, target, reads, backward, noise, checkpoint)
         return _traced(call, plan, forward, target, settings)
 
 
@@ -108,7 +109,7 @@ def trace_each(
     """
     model = unwrapped(model)
     with torch.inference_mode(False), fixed_modules(model):
-        call, plan, forward = forward_pass(model, inputs, reads, backward, None, False)
+        call, plan, forward = forward_pass(model, inputs, scores[0], reads, backward, None, False)
     for number, (score, readout) in enumerate(zip(scores, readouts, strict=True), start=1):
         settings = {"readout": readout, "inputs_at_once": None, "labels": None, "backward": backward, "noise": None}
         with torch.inference_mode(False), fixed_modules(model):
@@ -233,10 +234,9 @@ def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap,
 
 def _paths(model: nn.Module, taps: list[Tap]) -> list[str]:
     """The module path of each W_o, from the name of its weight, or of its module if weights are lent."""
-    names = {id(parameter): name for name, parameter in model.named_parameters(remove_duplicate=False)}
-    full_names = [names.get(id(tap.outcome.output_parameter), "") for tap in taps]
+    full_names = [walk(model).name_of(tap.outcome.output_parameter) for tap in taps]
     if "" in full_names:
-        modules = {id(module): f"{name}." for name, module in model.named_modules(remove_duplicate=False)}
+        modules = {id(module): f"{path}." for path, module in walk(model).places}
         of_modules = (modules.get(id(tap.outcome.output_module), "") for tap in taps)
         full_names = [name or other for name, other in zip(full_names, of_modules, strict=True)]
     return [name.rpartition(".")[0] for name in full_names]

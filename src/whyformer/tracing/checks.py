@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import nn
@@ -12,7 +13,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.models.calls import lends_weights
 from whyformer.models.families import FAMILIES, ROW_OF_STREAMS
 from whyformer.models.family import Family
-from whyformer.models.structure import config_of, is_detector, layers_of, main_input, modules_of
+from whyformer.models.structure import class_names, config_of, is_detector, layers_of, main_input, modules_of, walk
 from whyformer.models.weights import hidden_layer, passes_gradients, quantised_layers
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -26,16 +27,20 @@ STATE = "the residual state"
 UNSEEN_STATE = "its attention output is not added to a state of its tokens"
 
 
-def check_model(model: object, reads: Reads) -> None:
-    """Raise if the model's forward pass cannot be recorded, or its backward pass cannot run."""
+def check_is_module(model: object) -> None:
+    """Raise unless the model is a module."""
     if not isinstance(model, nn.Module):
         raise WhyformerError(
             f"The model must be a torch.nn.Module, not {with_article(type(model).__name__)}: whyformer.load loads one."
         )
+
+
+def check_model(model: nn.Module, reads: Reads) -> None:
+    """Raise if the model's forward pass cannot be recorded, or its backward pass cannot run."""
     name = type(model).__name__
     quantised = quantised_layers(model)
     # Quantised layers are created in training mode, which has no effect on them.
-    if any(module.training for module in modules_of(model).values() if not any(module is other for other in quantised)):
+    if any(module.training and module not in quantised for module in modules_of(model).values()):
         raise WhyformerError("The model is in training mode, where dropout corrupts attention: call model.eval().")
     if quantised and (reads.has_graph or reads.path):
         raise UnsupportedModel(
@@ -48,15 +53,15 @@ def check_model(model: object, reads: Reads) -> None:
             f"{name} has {type(layer).__name__} layers, and their kernel has no gradient and hides its weights: use "
             "raw_attention or rollout, or any method on the model before quantisation."
         )
-    if any(parameter.is_meta for parameter in model.parameters()) and not lends_weights(model):
+    if any(parameter.is_meta for parameter in walk(model).parameters) and not lends_weights(model):
         raise UnsupportedModel(f"{name} is on the meta device, without weights: load it on a real one (cpu, cuda).")
-    kinds = {type(module).__name__ for module in modules_of(model).values()} if reads.relevances != "none" else ()
+    kinds = class_names(model) if reads.relevances != "none" else ()
     if any("DeformableAttention" in kind for kind in kinds):
         raise UnsupportedModel(
             f"{name} samples its image at a few points (deformable attention), and their map is not a tensor of the "
             "model and has no relevance: use generic_attention, or lrp for the pixels."
         )
-    tensors = [*model.parameters(), *model.buffers()] if reads.has_graph or reads.path else []
+    tensors = chain(walk(model).parameters, walk(model).buffers) if reads.has_graph or reads.path else ()
     if any(tensor.is_inference() for tensor in tensors):
         raise WhyformerError(
             f"{name} was created under torch.inference_mode, so its tensors have no gradients: load it outside, or "
@@ -104,12 +109,12 @@ def check_records(model: nn.Module, watcher: Watcher, batch: int, family: Family
             f"{name} has an encoder and a decoder, and no row assigns attention to them. {alternatives} "
             f"{ROW_OF_STREAMS}"
         )
-    windowed = next((type(m).__name__ for m in modules_of(model).values() if type(m).__name__.endswith(WINDOWED)), None)
-    if windowed is not None:
+    kinds = class_names(model)
+    if (windowed := next((kind for kind in kinds if kind.endswith(WINDOWED)), None)) is not None:
         raise NoMaps(
             f"{name} attends in blocks or windows ({windowed}), which have no map over its tokens. {alternatives}"
         )
-    if any(type(module).__name__ in DIFFERENTIAL for module in modules_of(model).values()):
+    if kinds.intersection(DIFFERENTIAL):
         raise NoMaps(
             f"{name} attends by the difference of two maps, with a learned weight: neither map is the attention of its "
             f"tokens. {alternatives}"
@@ -119,7 +124,7 @@ def check_records(model: nn.Module, watcher: Watcher, batch: int, family: Family
             f"{name} has {layers} layers but only {watcher.seen} attention operations were recorded: the others have "
             f"no attention map (linear attention, state spaces), or run in kernels that hide it. {alternatives}"
         )
-    if (mixer := next(filter(_is_sequence_mixer, modules_of(model).values()), None)) is not None:
+    if (mixer := _sequence_mixer(model)) is not None:
         raise NoMaps(
             f"{name} also mixes its tokens in {type(mixer).__name__} (a state space, a short convolution): its "
             f"attention maps show only part of what a token reads. {alternatives}"
@@ -144,9 +149,14 @@ def check_records(model: nn.Module, watcher: Watcher, batch: int, family: Family
         )
 
 
-def _is_sequence_mixer(module: nn.Module) -> bool:
-    """Whether a module mixes tokens without a map: a state space, by its decay, or others, by a short convolution."""
-    return hasattr(module, "A_log") or any(_is_short_convolution(child) for child in module.children())
+def _sequence_mixer(model: nn.Module) -> nn.Module | None:
+    """A module that mixes tokens without a map: a state space, by its decay, or others, by a short convolution."""
+    has_convolutions = any(issubclass(kind, nn.Conv1d) for kind in walk(model).kinds)
+    modules = modules_of(model).values() if has_convolutions else walk(model).own_modules
+    decays = (x for x in modules if any("A_log" in names for names in (x._parameters, x._buffers, vars(x))))
+    if not has_convolutions:
+        return next(decays, None)
+    return next((x for x in modules if any(map(_is_short_convolution, x.children()))), next(decays, None))
 
 
 def _is_short_convolution(module: nn.Module) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +16,13 @@ from whyformer.backward.rules import Backward
 from whyformer.models.bridges import bridge_of
 from whyformer.models.families import family_of
 from whyformer.models.structure import main_input
+from whyformer.targets.scores import Target
 from whyformer.tracing.checks import check_model, check_records, check_size, check_texts
 from whyformer.tracing.leaves import Leaf, inputs_as_they_are
 from whyformer.tracing.noise import Noise
 from whyformer.tracing.plan import Plan, plan_pass
 from whyformer.tracing.positions import PositionLeaf, position_leaves
-from whyformer.tracing.question import ModelCall
+from whyformer.tracing.question import ModelCall, settings_of
 from whyformer.tracing.reads import Reads
 from whyformer.watching.watcher import Watcher
 
@@ -46,12 +46,20 @@ class ForwardPass:
 
 
 def forward_pass(
-    model: nn.Module, inputs: Inputs, reads: Reads, backward: Backward, noise: Noise | None, checkpoint: bool | None
+    model: nn.Module,
+    inputs: Inputs,
+    target: Target,
+    reads: Reads,
+    backward: Backward,
+    noise: Noise | None,
+    checkpoint: bool | None,
 ) -> tuple[ModelCall, Plan, ForwardPass]:
     """The call of a model, the plan for these reads, and the forward pass."""
     check_model(model, reads)
     check_size(inputs)
     check_texts(model, inputs)
+    inputs = {name: _own(value) for name, value in inputs.items()}
+    inputs |= settings_of(model, inputs, reads_all=callable(target) or reads.logits or reads.subsets)
     call = _model_call(model, inputs, backward, noise)
     plan = plan_pass(reads, call, checkpoint=checkpoint)
     forward = _run(call, plan)
@@ -64,7 +72,6 @@ def forward_pass(
 
 
 def _model_call(model: nn.Module, inputs: Inputs, backward: Backward, noise: Noise | None) -> ModelCall:
-    inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
     family = family_of(model, inputs)
     bridge = bridge_of(model, inputs, family.sight) if family.sight and "pixel_values" in inputs else None
     batch = len(main_input(inputs)[1]) if bridge is None else bridge.batch
@@ -105,11 +112,6 @@ def _run(call: ModelCall, plan: Plan) -> ForwardPass:
     if plan.needs_maps and forward.refusal is None:
         check_records(call.model, watcher, call.batch, call.family, call.words)
     return forward
-
-
-def _without_cache(model: nn.Module) -> Inputs:
-    """Turn the cache of keys and values off, which only generating needs."""
-    return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
 
 
 def _own(value: Any) -> Any:

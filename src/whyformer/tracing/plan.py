@@ -156,7 +156,7 @@ def _map_gradients(reads: Reads, call: ModelCall) -> MapGradients:
 
 def _blocks(reads: Reads, call: ModelCall, checkpoint: bool | None, memory: int | None) -> Sequence[nn.Module]:
     """The blocks to run one by one; empty for the whole graph."""
-    if checkpoint is False or not reads.can_go_by_blocks:
+    if checkpoint is False or not reads.can_go_by_blocks or not (checkpoint or _is_large(call, memory)):
         return ()
     blocks = find_blocks(call.model) if call.family.is_one_stack else ()
     if checkpoint and not blocks:
@@ -164,7 +164,7 @@ def _blocks(reads: Reads, call: ModelCall, checkpoint: bool | None, memory: int 
             f"{type(call.model).__name__} is not a single stack of blocks, so that checkpoint=True cannot run block by "
             "block. Leave it out."
         )
-    return blocks if blocks and (checkpoint or _is_large(call, memory)) else ()
+    return blocks
 
 
 def _is_large(call: ModelCall, memory: int | None) -> bool:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -11,9 +15,12 @@ from whyformer.backward.rules import Backward
 from whyformer.models.bridges import Bridge
 from whyformer.models.family import Family
 from whyformer.models.input_tensors import REGION_INPUTS, SOUND_INPUTS
+from whyformer.models.structure import can_write, vocabulary_size
 from whyformer.targets.scores import Score
 from whyformer.tracing.noise import Noise
 
+LAST = {"logits_to_keep": 1}  # of a decoder: the logits of the last position alone
+MOST_LOGITS = 2**24  # that are computed although the answer reads those of one position
 WORD_PIECES = {"text": "input_ids", "source": "input_ids", "target": "decoder_input_ids"}  # by stream
 
 
@@ -61,3 +68,24 @@ class Question(ModelCall):
 
     score: Score = field(kw_only=True)
     by_blocks: bool = field(default=False, kw_only=True)
+
+
+def settings_of(model: nn.Module, inputs: Inputs, *, reads_all: bool) -> dict[str, Any]:
+    """Arguments that leave out what nobody reads: a cache of keys and values, and all but the last of many logits.
+
+    With `reads_all`, the answer may depend on the logits of any position.
+    """
+    taken = _parameters(getattr(model.forward, "__func__", model.forward))
+    settings: dict[str, Any] = {"use_cache": False} if "use_cache" in taken else {}
+    ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+    is_free = not (reads_all or LAST.keys() & inputs.keys()) and LAST.keys() <= taken and can_write(model)
+    if not is_free or not isinstance(ids, Tensor) or "pixel_values" in inputs or "decoder_input_ids" in inputs:
+        return settings
+    ends_last = mask is None or (isinstance(mask, Tensor) and mask.shape == ids.shape and bool(mask[:, -1].all()))
+    is_large = ids.numel() * (vocabulary_size(model) or 0) > MOST_LOGITS
+    return settings | LAST if is_large and ends_last else settings
+
+
+@lru_cache(maxsize=256)
+def _parameters(forward: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(forward).parameters)

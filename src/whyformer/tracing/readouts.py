@@ -17,7 +17,7 @@ from whyformer.models.structure import can_write, prefix_length
 from whyformer.models.weights import has_gradient
 from whyformer.tracing.flow import Step, records_of, select_records
 from whyformer.tracing.path import gradients_at
-from whyformer.tracing.question import Question
+from whyformer.tracing.question import LAST, Question
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.steps import latest
 
@@ -44,7 +44,11 @@ def find_readouts(
         if kind is not None:
             kinds[name] = kind
             continue
-        last, reached[name] = _last_reached(question, [r for r in records_of(steps) if r.query_stream == name])
+        records = [record for record in records_of(steps) if record.query_stream == name]
+        if len(streams) == 1 and _reads_last(question, records):
+            kinds[name] = "last"
+            continue
+        last, reached[name] = _last_reached(question, records)
         if not question.family.attention and len(streams) == 1:
             steps = _up_to(last, steps)
     masks = _masks(question, steps)
@@ -70,6 +74,12 @@ def _without_records(
         return (), (), masks
     weights = read_out_weights("mean" if chosen is None else chosen, masks[read], 0)
     return (), (ReadOut(read, weights),), masks
+
+
+def _reads_last(question: Question, records: list[AttentionRecord]) -> bool:
+    """Whether the answer reads the last token, as it must if the model returns its logits alone."""
+    is_unknown = all(record.gradient_source is None for record in records)
+    return is_unknown and LAST.items() <= question.inputs.items() and question.family.is_one_stack
 
 
 def _without_gradient(question: Question) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import KeyedRef
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from whyformer.watching.operation_names import KEEPING, MOVING, PICKING
+from whyformer.watching.operation_names import REARRANGING
 
 if TYPE_CHECKING:
     from whyformer.watching.roles import Role
@@ -80,19 +80,16 @@ class Facts:
 
     def role(self, x: Any) -> Role | None:
         """The part of a tensor in an attention operation."""
-        return self[x].role
+        entry = self._facts.get(id(x))
+        return entry[1].role if entry is not None and entry[0]() is x else None
 
     def set_role(self, x: Any, role: Role | None, copy_of: Tensor | None = None) -> None:
         """Set the role of a result, replacing the former one after an in-place operation."""
-        if isinstance(x, Tensor):
-            known = self[x]
-            if known is not NOTHING_KNOWN or role is not None or copy_of is not None:
-                self.put(
-                    x,
-                    known._replace(role=role, copy_of=copy_of)
-                    if known is not NOTHING_KNOWN
-                    else TensorFact(role, copy_of),
-                )
+        if (role is None and copy_of is None and id(x) not in self._facts) or not isinstance(x, Tensor):
+            return
+        known = self[x]
+        is_new = known is NOTHING_KNOWN
+        self.put(x, TensorFact(role, copy_of) if is_new else known._replace(role=role, copy_of=copy_of))
 
     def original(self, x: Tensor) -> Tensor:
         """The tensor that this one is a copy of, or itself."""
@@ -119,18 +116,16 @@ class Facts:
         tensors = [x for x in tensors_in(args) if x.is_floating_point()]
         if not tensors:
             return
-        origins = [self.origin(x) for x in tensors]
-        shared = origins[0] if all(origin is origins[0] for origin in origins) else None
-        first, source = (
-            tensors[0],
-            next((x for x in tensors if x.requires_grad), tensors[0]),
-        )  # others are written into it
+        first, origin = tensors[0], self.origin(tensors[0])
+        shared = origin if all(self.origin(x) is origin for x in tensors[1:]) else None
+        source = next((x for x in tensors if x.requires_grad), first)  # others are written into it
         known, maker = self[source], self[first].made_by
         # Copies of weights are weights too, such as those of the chosen experts; sums of weights are not.
-        are_copies = name in MOVING or name in KEEPING or name in PICKING
-        are_weights = all(self.is_of_the_model(x) for x in tensors)
-        for moved in [result] if isinstance(result, Tensor) else tensors_in((result,)):
-            own, is_view = self[moved], _is_view(moved, first)
+        are_copies = name in REARRANGING
+        are_weights = not source.requires_grad and all(self.is_of_the_model(x) for x in tensors)
+        for moved in (result,) if isinstance(result, Tensor) else tensors_in((result,)):
+            own = self[moved]
+            is_view = (maker is not None or (are_weights and not are_copies)) and _is_view(moved, first)
             fact = TensorFact(
                 role=own.role,
                 copy_of=own.copy_of,
@@ -188,3 +183,29 @@ def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
 
 def _is_view(x: Tensor, of: Tensor) -> bool:
     return x.untyped_storage().data_ptr() == of.untyped_storage().data_ptr()
+
+
+# Types of arguments among which is no parameter.
+CONSTANT = frozenset({Tensor, torch.Size, torch.dtype, torch.device, int, float, bool, str, slice, type(None)})
+
+
+def plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Detach the parameters among the arguments: their gradients are never needed."""
+    changed: list[Any] | None = None
+    for number, x in enumerate(args):
+        kind = type(x)
+        if kind in CONSTANT:
+            continue
+        if kind is tuple or kind is list:
+            constant: Any = kind(plain(tuple(x)))
+        elif isinstance(x, nn.Parameter):
+            constant = x.detach()
+        else:
+            continue
+        changed = list(args) if changed is None else changed
+        changed[number] = constant
+    return args if changed is None else tuple(changed)
+
+
+def plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return dict(zip(kwargs, plain(tuple(kwargs.values())), strict=True)) if kwargs else kwargs

@@ -13,9 +13,16 @@ from whyformer.models.weights import module_here, plain_weight
 from whyformer.watching import kernels
 from whyformer.watching.deformable import SAMPLING, SampledAttention, sampled, value_role
 from whyformer.watching.determinism import drawn
+from whyformer.watching.facts import plain, plain_values
 from whyformer.watching.folds import is_faster_on_chip
 from whyformer.watching.kernels import KEPT, Attention
-from whyformer.watching.operation_names import COPYING, KEEPING, MOVING, PUTTING, Function
+from whyformer.watching.operation_names import (
+    COPYING,
+    KEEPING,
+    MOVING,
+    PUTTING,
+    Function,
+)
 from whyformer.watching.provenance import biased, mixes, moved, normed, projected, repeating, role_of_all, scaled
 from whyformer.watching.roles import (
     Addend,
@@ -37,43 +44,13 @@ if TYPE_CHECKING:
     from whyformer.watching.watcher import Watcher
 
 
-def plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Detach the parameters among the arguments: their gradients are never needed."""
-    changed = None
-    for number, x in enumerate(args):
-        kind = type(x)
-        if kind is tuple or kind is list:
-            constant: Any = kind(plain(tuple(x)))
-        elif kind is nn.Parameter or (kind is not Tensor and isinstance(x, nn.Parameter)):
-            constant = x.detach()
-        else:
-            continue
-        changed = list(args) if changed is None else changed
-        changed[number] = constant
-    return args if changed is None else tuple(changed)
-
-
-def plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return dict(zip(kwargs, plain(tuple(kwargs.values())), strict=True)) if kwargs else kwargs
-
-
-def _gradient_in_order(name: str, result: Any) -> Any:
-    """Make the gradient of a batch norm's output contiguous.
-
-    For a batch of one, PyTorch's backward pass of batch norm on a CPU misreads a gradient that is a transposed view.
-    """
-    if name == "batch_norm" and result.requires_grad:
-        result.register_hook(lambda gradient: None if gradient is None else gradient.contiguous())
-    return result
-
-
 def _run(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """Run an operation with parameters as constants."""
-    return watcher.run_operation(func, plain(args), plain_values(kwargs))
+    return watcher.run_operation(func, plain(args), plain_values(kwargs) if kwargs else kwargs)
 
 
 def parameter_view(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """An attribute of a tensor; views of a parameter, such as weight.T, are detached like the parameter."""
+    """An attribute that is a tensor; views of a parameter, such as weight.T, are detached like the parameter."""
     value = watcher.run_operation(func, args, kwargs)
     if isinstance(value, Tensor) and isinstance(args[0], nn.Parameter):
         value = value.detach()
@@ -81,27 +58,74 @@ def parameter_view(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> 
     return value
 
 
-def other_operation(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """Any other operation: facts about its first tensor are kept if it only moves entries."""
-    name = getattr(func, "__name__", "")
-    constants = plain(args)
-    role = watcher.facts.role(args[0]) if args else None
-    original = watcher.facts.original(args[0]) if watcher.states and args and name in COPYING else None
-    result = _gradient_in_order(name, watcher.run_operation(func, constants, plain_values(kwargs)))
-    if name in KEEPING:
-        watcher.carry(role, result)
-    elif name in MOVING or name in PUTTING:
-        watcher.carry(moved(role, name, args), result, lambda x: func(x, *constants[1:], **kwargs))
-    elif name == "cat" and (role := role_of_all(constants, kwargs, watcher.facts.role)) is not None:
-        watcher.carry(role, result)
-    elif name == "rsqrt" or (name == "pow" and type(constants[1]) is float and constants[1] < 0):
-        watcher.facts.set_role(result, Spread())
-    else:
-        role = sampled(name, args, watcher.facts.role) if name in SAMPLING else None
-        watcher.facts.set_role(result, Scores() if name == "baddbmm" else role or watcher.scores(args))
-    if original is not None and original is not result:
-        watcher.facts.note(result, copy_of=original)
+def keep(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
+    """An operation that leaves every entry in its place."""
+    role, original = watcher.facts.role(args[0]) if args else None, _original(watcher, func, args)
+    result = _run(watcher, func, args, kwargs)
+    if role is None and not watcher.states:
+        return result
+    watcher.carry(role, result)
+    watcher.note_copy(result, original)
     return result
+
+
+def move(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
+    """An operation that rearranges entries, moves tokens, or inserts others beside them."""
+    constants, original = plain(args), _original(watcher, func, args)
+    role = watcher.facts.role(args[0]) if args else None
+    result = watcher.run_operation(func, constants, plain_values(kwargs) if kwargs else kwargs)
+    if role is None and not watcher.states:
+        return result
+    watcher.carry(moved(role, func.__name__, args), result, lambda x: func(x, *constants[1:], **kwargs))
+    watcher.note_copy(result, original)
+    return result
+
+
+def concatenate(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
+    """A concatenation: of attention run in parts, or of samples."""
+    result = _run(watcher, func, args, kwargs)
+    role = role_of_all(args, kwargs, watcher.facts.role) if func.__name__ == "cat" else None
+    role = role or sampled(func.__name__, args, watcher.facts.role)
+    watcher.carry(role or watcher.scores(args), result)
+    return result
+
+
+def spread(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
+    """A negative power: the reciprocal spread of a norm written in Python."""
+    result = _run(watcher, func, args, kwargs)
+    is_spread = func.__name__ == "rsqrt" or (len(args) > 1 and type(args[1]) is float and args[1] < 0)
+    watcher.facts.set_role(result, Spread() if is_spread else watcher.scores(args))
+    return result
+
+
+def biased_product(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
+    """A product of two activations plus a bias: scores, as BLOOM writes them."""
+    result = _run(watcher, func, args, kwargs)
+    watcher.facts.set_role(result, Scores())
+    return result
+
+
+def batch_norm(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
+    """A batch norm, the gradient of whose output is made contiguous.
+
+    For a batch of one, PyTorch's backward pass of batch norm on a CPU misreads a gradient that is a transposed view.
+    """
+    result = other_operation(watcher, func, args, kwargs)
+    if result.requires_grad:
+        result.register_hook(lambda gradient: None if gradient is None else gradient.contiguous())
+    return result
+
+
+def other_operation(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
+    """Any other operation: a bias, a mask or a scale of scores leaves scores."""
+    result = _run(watcher, func, args, kwargs)
+    watcher.facts.set_role(result, watcher.scores(args))
+    return result
+
+
+def _original(watcher: Watcher, func: Function, args: Any) -> Tensor | None:
+    """The tensor that the result of an operation is a copy of; None if it is not one, or nobody asks."""
+    return watcher.facts.original(args[0]) if watcher.states and args and func.__name__ in COPYING else None
 
 
 def softmax(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
@@ -122,7 +146,7 @@ def product(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
         result = watcher.run_operation(func, tuple(operands), plain_values(kwargs))
         factor = watcher.facts.role(args[1]) if len(args) > 1 else None
         if isinstance(factor, Transposed) and at == 0:  # a linear layer as Falcon writes it
-            _project(watcher, args[0], factor.parameter, plain_weight(factor.parameter), result)
+            _project(watcher, args[0], factor.parameter, result)
         else:
             is_linear = any(isinstance(x, nn.Parameter) for x in args)
             watcher.facts.set_role(result, None if is_linear else Scores())
@@ -214,21 +238,24 @@ def linear(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     result = _run(watcher, func, args, kwargs)
     is_transposed = func.__name__ == "addmm"  # GPT-2's Conv1D: bias, input, transposed weight
     source, parameter = args[1:3] if is_transposed else (*args, *kwargs.values())[:2]
-    weight = plain_weight(parameter)
-    _project(watcher, source, parameter, weight.t() if is_transposed else weight, result)
+    _project(watcher, source, parameter, result, is_transposed=is_transposed)
     return result
 
 
-def _project(watcher: Watcher, source: Tensor, parameter: Tensor, weight: Tensor, result: Any) -> None:
+def _project(watcher: Watcher, source: Tensor, parameter: Tensor, result: Any, *, is_transposed: bool = False) -> None:
     """Set the role of a linear projection of `source`."""
     role = watcher.facts.role(source)
+    if not (watcher.states or isinstance(role, (Mixed, Branch))):
+        return
+    weight = plain_weight(parameter)
+    weight = weight.t() if is_transposed else weight
     if isinstance(role, Mixed):
         is_named = type(parameter) is nn.Parameter and not watcher.lends  # otherwise its module identifies it
         output, module = result if watcher.edges else None, None if is_named else module_here()
         watcher.facts.set_role(result, projected(role, source, parameter, weight, output, module))
     elif isinstance(role, Branch):
         watcher.facts.set_role(result, replace(role, weight=weight @ role.weight))
-    elif watcher.states:
+    else:
         watcher.facts.set_role(
             result, Projection.of(source, role, weight, result.shape, watcher.facts.original(source))
         )
@@ -249,15 +276,17 @@ def norm(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A sum: of attention's output and the residual state, of a projection and its adapter, of scores and a mask."""
+    if not watcher.states or len(args) < 2:
+        return other_operation(watcher, func, args, kwargs)
     first = args[0]
-    kept = first.detach().clone() if watcher.states and func.__name__ in ("add_", "__iadd__") else first
-    pairs = ((first, args[1]), (args[1], first)) if len(args) > 1 else ()
+    kept = first.detach().clone() if func.__name__ in ("add_", "__iadd__") else first
+    pairs: tuple[tuple[Any, Any], ...] = ((first, args[1]), (args[1], first))
     role: Role | None = watcher.scores(args)
     sums: list[tuple[Written, Tensor]] = []  # outputs of attention, and the states they are added to
-    together = with_adapter(*map(watcher.facts.role, args[:2])) if watcher.states and pairs and not kwargs else None
+    together = None if kwargs else with_adapter(*map(watcher.facts.role, args[:2]))
     if together is not None:
         role, pairs = together, ()
-    for written, other in pairs if watcher.states else ():
+    for written, other in pairs:
         origin = watcher.facts.role(written)
         if isinstance(origin, Written) and isinstance(other, Tensor) and other.shape == written.shape:
             state = (kept if other is first else other).detach()
@@ -286,7 +315,8 @@ def scale(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     return result
 
 
-HANDLERS: dict[str, Callable[[Watcher, Function, Any, Any], Any]] = (
+Handler = Callable[["Watcher", Function, Any, Any], Any]
+HANDLERS: dict[str, Handler] = (
     {
         "scaled_dot_product_attention": fused_attention,
         "multi_head_attention_forward": packed_attention,
@@ -298,6 +328,11 @@ HANDLERS: dict[str, Callable[[Watcher, Function, Any, Any], Any]] = (
     | dict.fromkeys(["multinomial", "randperm"], lambda _, func, args, kwargs: drawn(func, args, kwargs))
     | dict.fromkeys(["linear", "addmm"], linear)
     | dict.fromkeys(["layer_norm", "rms_norm"], norm)
+    | dict.fromkeys(KEEPING, keep)
+    | dict.fromkeys([*MOVING, *PUTTING], move)
+    | dict.fromkeys(SAMPLING, concatenate)
+    | dict.fromkeys(["rsqrt", "pow"], spread)
+    | {"baddbmm": biased_product, "batch_norm": batch_norm}
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], add)
     | dict.fromkeys(["mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply"], scale)
 )

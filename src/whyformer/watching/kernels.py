@@ -161,14 +161,13 @@ class Attention:
 
     def detached(self) -> Attention:
         """Detach the tensors of the call."""
-        tensors: dict[str, Any] = {name: x.detach() for name, x in self._tensors().items()}
-        return replace(self, **tensors)
-
-    def _tensors(self) -> dict[str, Tensor]:
-        return {name: x for name, x in vars(self).items() if isinstance(x, Tensor)}
+        query, key, value = (x.detach() for x in (self.query, self.key, self.value))
+        mask = None if self.attn_mask is None else self.attn_mask.detach()
+        return replace(self, query=query, key=key, value=value, attn_mask=mask)
 
     def _version(self) -> int:
-        return sum(x._version for x in self._tensors().values() if not x.is_inference())
+        tensors = (self.query, self.key, self.value, self.attn_mask)
+        return sum(x._version for x in tensors if x is not None and not x.is_inference())
 
     def _check_unchanged(self) -> None:
         if self._version() != self.version:

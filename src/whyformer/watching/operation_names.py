@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
+
+from torch import Tensor
 
 Function = Callable[..., Any]
 
@@ -30,7 +33,22 @@ ASKING = frozenset(
     "dim ndimension size numel nelement stride storage_offset data_ptr untyped_storage element_size is_contiguous "
     "is_floating_point is_complex is_inference __len__ __bool__ __hash__ get_device register_hook".split()
 )
+REARRANGING = MOVING | KEEPING | PICKING
+# Attributes that are not tensors.
+ATTRIBUTES_ASKED = frozenset(
+    getattr(Tensor, name)
+    for name in "shape dtype device ndim requires_grad is_leaf is_cuda is_cpu is_meta is_mps is_quantized is_sparse "
+    "is_nested layout itemsize nbytes _version grad_fn output_nr name".split()
+)
 # Change the order of axes.
 SWAPPING = frozenset("transpose permute movedim swapaxes swapdims".split())
 # Move tokens, or insert others beside them.
 PUTTING = frozenset("roll pad".split())
+
+
+@lru_cache(maxsize=4096)
+def name_unless_asking(func: Function) -> str | None:
+    """The name of a function; None if it only asks a tensor for something, such as its shape."""
+    name: str = getattr(func, "__name__", "")
+    is_asking = name in ASKING or (name == "__get__" and getattr(func, "__self__", func) in ATTRIBUTES_ASKED)
+    return None if is_asking else name

@@ -17,10 +17,10 @@ from whyformer.models.answering import run_model
 from whyformer.models.calls import lends_weights
 from whyformer.models.weights import is_lending_weights, readable_weights
 from whyformer.watching.determinism import even_choice
-from whyformer.watching.facts import Facts
-from whyformer.watching.handlers import HANDLERS, other_operation, plain, plain_values
+from whyformer.watching.facts import Facts, plain, plain_values
+from whyformer.watching.handlers import HANDLERS, other_operation
 from whyformer.watching.mixing import LinearMixing
-from whyformer.watching.operation_names import Function
+from whyformer.watching.operation_names import Function, name_unless_asking
 from whyformer.watching.provenance import check_fits, part_of
 from whyformer.watching.roles import Mixed, Projection, Role, Scores
 from whyformer.watching.tap import Tap
@@ -107,12 +107,12 @@ class Watcher(TorchFunctionMode):
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self.lends and is_lending_weights():
+        name = name_unless_asking(func)
+        if name is None or (self.lends and is_lending_weights()):
             return func(*args, **kwargs)
         if not self._records:
             choice = even_choice(args, kwargs) if func is torch.multinomial else None
             return self.run_operation(func, plain(args), plain_values(kwargs)) if choice is None else choice
-        name = getattr(func, "__name__", "")
         handler = HANDLERS.get(name, other_operation)
         if self._biases is None:
             return handler(self, func, args, kwargs)
@@ -136,8 +136,11 @@ class Watcher(TorchFunctionMode):
 
     def scores(self, args: tuple[Any, ...]) -> Scores | None:
         """The role of scores, which survives biases, masks, scales and any other operation before the softmax."""
-        parts = [y for x in args for y in (x if type(x) in (tuple, list) else (x,))]
-        return next((role for role in map(self.facts.role, parts) if isinstance(role, Scores)), None)
+        for x in args:
+            role = self.scores(tuple(x)) if type(x) in (tuple, list) else self.facts.role(x)
+            if isinstance(role, Scores):
+                return role
+        return None
 
     def carry(self, role: Role | None, result: Any, move: Function | None = None) -> None:
         """Give the result, or each part of it, the role of the tensor that it was rearranged from."""
@@ -148,6 +151,11 @@ class Watcher(TorchFunctionMode):
         elif role is not None and isinstance(result, (tuple, list)) and move is not None:
             for number, part in enumerate(result):
                 self.carry(role, part, part_of(move, number))
+
+    def note_copy(self, result: Any, original: Tensor | None) -> None:
+        """Note the tensor that a result is a copy of, if it is one."""
+        if original is not None and original is not result:
+            self.facts.note(result, copy_of=original)
 
     def with_probe(self, x: Tensor) -> Tensor:
         """Return a map, or mixed values, as a tensor that a gradient can be computed for."""
