@@ -107,9 +107,11 @@ def text_check(folder: Path, archive: Path, name: str) -> dict[str, Any]:
 
 
 def _difference(ours: np.ndarray, theirs: np.ndarray) -> dict[str, Any]:
-    difference = float(np.abs(ours - theirs).max())
+    """The largest difference as a share of the largest entry: how far float32 rounds depends on that, and on the CPU."""
+    difference = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
     assert difference < TOLERANCE, difference
-    return {"check": "largest difference from the ONNX graph's output", "value": difference, "allowed": TOLERANCE}
+    check = "largest difference from the ONNX graph's output, as a share of its largest entry"
+    return {"check": check, "value": difference, "allowed": TOLERANCE}
 
 
 def dinov2_folder(archive: Path, name: str, folder: Path) -> None:

@@ -34,7 +34,7 @@ def summary(lines: Iterable[Line]) -> dict[str, Any]:
             tried = [line for (one, _, other), line in questions.items() if (one, other) == (run, kind)]
             kept = {line["seed"]: line for line in tried if line["kept"]}
             methods = {
-                method: figures([_measured(kept[seed], line) for seed, line in found.items() if seed in kept])
+                method: figures([measures(kept[seed], line) for seed, line in found.items() if seed in kept])
                 for (one, other, method), found in answers.items()
                 if (one, other) == (run, kind)
             }
@@ -43,7 +43,7 @@ def summary(lines: Iterable[Line]) -> dict[str, Any]:
     return report
 
 
-def _measured(question: Line, line: Line) -> dict[str, Any]:
+def measures(question: Line, line: Line) -> dict[str, Any]:
     """The measures of one explanation; only the error where there is none."""
     if "error" in line:
         return {"error": line["error"]}

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -230,7 +231,12 @@ def main() -> None:
     run.add_argument("--first", type=int, default=0, help="seed of the first passage")
     run.add_argument("--sentences", type=int, nargs=2, default=(8, 60), metavar=("FEWEST", "MOST"))
     run.add_argument("--answers", nargs="+", default=ANSWERS, choices=ANSWERS)
-    run.add_argument("--methods", nargs="+", default=["main"], help="main, all, or methods with options in quotes")
+    run.add_argument(
+        "--methods",
+        nargs="+",
+        default=["main"],
+        help="main, all, candidates (for the default), or methods with options in quotes",
+    )
     run.add_argument("--encoder", help="the folder of an encoder of sentences, for the control")
     run.add_argument("--device", default=None)
     run.add_argument("--dtype", default=None)
@@ -246,7 +252,8 @@ def main() -> None:
     merge.set_defaults(command=_summarise)
     options = parser.parse_args()
     if options.command is measure:
-        named = {"main": MAIN, "all": MAIN + OTHERS}
+        rule = tomllib.loads(Path(__file__).with_name("response_candidates.toml").read_text(encoding="utf-8"))
+        named = {"main": MAIN, "all": MAIN + OTHERS, "candidates": tuple(rule["candidates"])}
         options.methods = [one for name in options.methods for one in named.get(name, (name,))]
     options.command(options)
 
