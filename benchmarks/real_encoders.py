@@ -107,7 +107,7 @@ def text_check(folder: Path, archive: Path, name: str) -> dict[str, Any]:
 
 
 def _difference(ours: np.ndarray, theirs: np.ndarray) -> dict[str, Any]:
-    """The largest difference as a share of the largest entry: how far float32 rounds depends on that, and on the CPU."""
+    """The largest difference as a share of the largest entry, on which rounding in float32 depends."""
     difference = float(np.abs(ours - theirs).max() / np.abs(theirs).max())
     assert difference < TOLERANCE, difference
     check = "largest difference from the ONNX graph's output, as a share of its largest entry"

@@ -235,7 +235,7 @@ def main() -> None:
         "--methods",
         nargs="+",
         default=["main"],
-        help="main, all, candidates (for the default), or methods with options in quotes",
+        help="main, all, candidates, or methods with options in quotes",
     )
     run.add_argument("--encoder", help="the folder of an encoder of sentences, for the control")
     run.add_argument("--device", default=None)
