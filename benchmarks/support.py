@@ -20,6 +20,7 @@ from typing import Any, get_args
 import numpy as np
 
 import whyformer
+from real_responses import cosines
 from whyformer.api.calibrate import balanced_accuracy, fit, labelled_units, wilson
 from whyformer.api.calibration_data import case_response, case_rows
 from whyformer.api.calibrations import model_digest
@@ -39,7 +40,8 @@ def kinds_of(register: str) -> tuple[str, ...]:
 
 def measure(options: argparse.Namespace) -> None:
     """The figures of every case that the file does not have."""
-    model = whyformer.load(options.model)
+    model = whyformer.load(options.model, dtype=options.dtype)
+    encoder = whyformer.load(options.encoder, dtype="float32") if options.encoder else None
     register = "plain" if options.model.startswith("mini-") else "prose"
     known = {(row["seed"], row["case"]) for row in rows_of(options.out)}
     end = time.monotonic() + options.seconds
@@ -53,7 +55,7 @@ def measure(options: argparse.Namespace) -> None:
             support = response.support(judge=options.judge)
             seconds = time.process_time() - start
             rows = case_rows(case, support)
-            more = {"model": model.name, "seconds": round(seconds, 3), **controls(case, response)}
+            more = {"model": model.name, "seconds": round(seconds, 3), **controls(case, encoder)}
             more |= {"forwards": support.forwards, "full_forwards": support.full_forwards}
             if options.full:
                 more |= full(case, response, options.judge)
@@ -77,8 +79,13 @@ def full(case: SupportCase, response: Response, judge: bool) -> dict[str, Any]:
     }
 
 
-def controls(case: SupportCase, response: Response) -> dict[str, Any]:
-    return {"overlap": [max(word_overlap(one.text, text) for _, text in case.documents) for one in case.statements]}
+def controls(case: SupportCase, encoder: whyformer.LoadedModel | None) -> dict[str, list[float]]:
+    """The most words that each sentence shares with a document, and its largest cosine with one."""
+    texts = [text for _, text in case.documents]
+    found = {"lexical overlap": [max(word_overlap(one.text, text) for text in texts) for one in case.statements]}
+    if encoder is not None:
+        found["encoder cosine"] = [max(cosines(encoder, texts, one.text)) for one in case.statements]
+    return found
 
 
 def attribution(response: Response) -> list[dict[str, float]]:
@@ -167,7 +174,9 @@ def aurocs(held_out: list[tuple[dict[str, Any], Any]], kind: str) -> dict[str, A
         for name, value in figures_of(one.unit).items():
             columns.setdefault(name, []).append(value)
         columns.setdefault("log p", []).append(one.unit.log_probability)
-        columns.setdefault("lexical overlap", []).append(row["overlap"][row["statement"]])
+        for name in ("lexical overlap", "encoder cosine"):
+            if name in row:
+                columns.setdefault(name, []).append(row[name][row["statement"]])
         for name in ("attribution_max", "attribution_sum"):
             columns.setdefault(name.replace("_", " "), []).append(row[name])
     return {name: interval(np.array(values), truth) for name, values in columns.items() if len(values) == len(own)} | {
@@ -213,6 +222,8 @@ def main() -> None:
     one.add_argument("--sentences", type=int, default=9)
     one.add_argument("--kinds", nargs="*")
     one.add_argument("--judge", action="store_true")
+    one.add_argument("--dtype", help="of the model; by default that of its weights")
+    one.add_argument("--encoder", help="the folder of an encoder of sentences, for a control")
     one.add_argument("--full", action="store_true")
     one.add_argument("--seconds", type=float, default=float("inf"))
     one.set_defaults(run=measure)
