@@ -82,7 +82,8 @@ def test_a_quantised_model_that_writes_is_read_at_its_last_token(name):
         torch.testing.assert_close(scores, attribute(quantised, text_inputs(), 1, method, readout="last")["text"])
     default = attribute(quantised, text_inputs(), 1)
     torch.testing.assert_close(default["text"], attribute(quantised, text_inputs(), 1, "rollout")["text"])
-    (remark,) = default.remarks
+    remark, worth = default.remarks
+    assert "causal" in worth
     assert remark.startswith(f"evidence does not apply here ({type(model).__name__} has quantised layers (Linear)")
     assert remark.endswith("): rollout instead.")
 
