@@ -29,6 +29,36 @@ def interval(ends: list[float]) -> str:
     return f"{low:.0%} to {high:.0%}"
 
 
+def default_of_responses() -> str:
+    """What real models say of the default of responses: chosen on even questions, reported on odd ones."""
+    decided = result("real_default")
+    if not decided:
+        return "Not measured yet."
+    chosen_on, reported_on = (
+        {(row["run"], row["answers"], row["method"]): row for row in half} for half in decided["halves"]
+    )
+    cells = list(dict.fromkeys((run, answers) for run, answers, _ in reported_on))
+    header = ["", "mean rank, even questions"]
+    header += [f"{run}, {answers}, n = {_count(reported_on, run, answers)}" for run, answers in cells]
+    header += [f"AUPRC, {run}, {answers}" for run, answers in cells]
+    rows = []
+    for name, rank in decided["mean_ranks"].items():
+        own = [reported_on[(*cell, name)] for cell in cells]
+        first = [f"{value:.0%} [{low:.0%}, {high:.0%}]" for value, low, high in (row["top 1"] for row in own)]
+        rows.append([f"`{name}`", f"{rank:.1f}", *first, *(f"{row['AUPRC'][0]:.2f}" for row in own)])
+    evens = ", ".join(f"{run}, {answers}: {_count(chosen_on, run, answers)}" for run, answers in cells)
+    verdict = (
+        f"`{decided['chosen']}` has the lowest mean rank on the even questions ({evens}). On the odd ones it is better "
+        f"than `{decided['today']}` by {decided['better']} figures and worse by {decided['worse']} (corrected by Holm's "
+        f"procedure): by the rule it {'becomes' if decided['is_confirmed'] else 'does not become'} the default."
+    )
+    return f"{verdict}\n\n{markdown(header, rows)}"
+
+
+def _count(half: dict[tuple[str, str, str], dict[str, Any]], run: str, answers: str) -> int:
+    return next(row["n"] for cell, row in half.items() if cell[:2] == (run, answers))
+
+
 def speech() -> str:
     """For each model, how often the highest frame of a word lies where the word is spoken."""
     parts = []

@@ -789,6 +789,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "support-cost": lambda: support_tables.cost(RESULTS / "support.json"),
     "decoder-sinks": lambda: sink_tables.sinks(RESULTS / "decoder_sinks.json"),
     "decoder-variants": lambda: sink_tables.variants(RESULTS / "decoder_sinks.json"),
+    "real-default": real_tables.default_of_responses,
     "real-speech": real_tables.speech,
     "real-encoders": real_tables.encoders,
     "real-cards": real_tables.cards,

@@ -12,7 +12,7 @@ from torch import nn
 
 from whyformer.api.attribute import RESPONSE_DEFAULT, choose_method
 from whyformer.api.explain_served import CONFIRMED, Proxy, explain_served
-from whyformer.api.focus import Focus, focused_case
+from whyformer.api.focus import Focus, default_focus, focused_case
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.replies import reply_of
 from whyformer.api.response_case import ResponseCase, SinkChoice, explain_cases
@@ -42,7 +42,7 @@ def explain_response(
     units: SpanSelection = None,
     sources: Sources = None,
     contrast: str | Sequence[int] | None = None,
-    focus: Focus = "none",
+    focus: Focus | None = None,
     aggregate: SourceAggregate = "positive",
     sinks: SinkChoice = "leave_out",
     tokens: int = 64,
@@ -85,7 +85,8 @@ def explain_response(
             the whole other response are subtracted from each span's; by default the whole response is one span.
         focus: Weights w of the tokens in the explained score Σ w log p: "none" gives each 1; "sources" weighs them by
             what the sources add to their log-probability, and so leaves out those that grammar or the question dictate
-            (two more forward passes, with the sources and without); or one weight for each token of the response.
+            (two more forward passes, with the sources and without); or one weight for each token of the response. By
+            default "sources" where no method is named and the prompt is a text, otherwise "none".
         aggregate: How the scores of a source's tokens are combined: "positive" sums those above 0, "sum" all of them,
             "mean" is their mean, "max" the one with the largest magnitude.
         sinks: "leave_out" leaves the first token, an attention sink, out of its source's score; "keep" does not. Its
@@ -129,7 +130,7 @@ def explain_response(
         method,
         contexts=None if context is None else [context],
         contrasts=None if contrast is None else [contrast],
-        focus=focus if isinstance(focus, str) else [focus],
+        focus=focus if focus is None or isinstance(focus, str) else [focus],
         layout=layout,
         units=units,
         sources=sources,
@@ -158,7 +159,7 @@ def explain_responses(
     *,
     contexts: Iterable[Sequence[Any] | None] | None = None,
     contrasts: Iterable[str | Sequence[int] | None] | None = None,
-    focus: Focus | Sequence[Focus] = "none",
+    focus: Focus | Sequence[Focus] | None = None,
     layout: str | None = None,
     units: SpanSelection = None,
     sources: Sources = None,
@@ -235,14 +236,15 @@ def explain_responses(
         other = None if question["contrast"] is None else reply_of(loaded_model, opening, question["contrast"])
         spans = spans_of(reply.text, reply.tokens, "response" if units is None and other is not None else units)
         scorer = LoadedScorer(loaded_model)
-        cases.append(focused_case(scorer, reply, other, spans, chosen, question["focus"]))
+        weights = question["focus"] if question["focus"] is not None else default_focus(method, reply, other)
+        cases.append(focused_case(scorer, reply, other, spans, chosen, weights))
     usage: dict[str, Any] = {"aggregate": aggregate, "batch_size": batch_size, "progress": progress}
     results = _explained(loaded_model, cases, (method, backward, options), sinks=sinks, **usage)
     return [replace(one, verdicts=one.support()) for one in results] if support else results
 
 
 def _questions(
-    prompts: Iterable[Any], focus: Focus | Sequence[Focus], settings: Mapping[str, Iterable[Any] | None]
+    prompts: Iterable[Any], focus: Focus | Sequence[Focus] | None, settings: Mapping[str, Iterable[Any] | None]
 ) -> list[dict[str, Any]]:
     """The arguments of each prompt by name."""
     if isinstance(prompts, (str, Path)):
@@ -252,7 +254,9 @@ def _questions(
     all_prompts = list(prompts)
     count = len(all_prompts)
     columns = {name: _one_each(f"{name}s", values, count) for name, values in settings.items()}
-    columns["focus"] = [focus] * count if isinstance(focus, str) else _one_each("focus", focus, count)
+    columns["focus"] = (
+        [focus] * count if focus is None or isinstance(focus, str) else _one_each("focus", focus, count)
+    )
     names = ["prompt", *columns]
     return [dict(zip(names, row, strict=True)) for row in zip(all_prompts, *columns.values(), strict=True)]
 

@@ -73,7 +73,7 @@ class ServedQuestion:
     proxy: Proxy | None = None
 
     def __call__(
-        self, prompt: Any, response: Any, context: Sequence[Any] | None, contrast: Any, focus: Focus
+        self, prompt: Any, response: Any, context: Sequence[Any] | None, contrast: Any, focus: Focus | None
     ) -> Response:
         """Explain one response; with another one, subtract its scores."""
         read = self.scorer.prompt(prompt, context, self.layout)
@@ -82,7 +82,7 @@ class ServedQuestion:
         sources = sources_of(read, self.sources)
         units = "response" if self.units is None and other is not None else self.units
         spans = spans_of(reply.text, reply.tokens, self._checked_units(reply, units))
-        case = focused_case(self.scorer, reply, other, spans, sources, focus)
+        case = focused_case(self.scorer, reply, other, spans, sources, "none" if focus is None else focus)
         support_of = partial(self._support, case)
         if self.proxy is None:
             return replace(self.ask(case), support_of=support_of)

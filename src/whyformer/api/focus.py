@@ -24,6 +24,12 @@ LEAST_GAIN = 0.5  # nats that the sources must add to a span in all to say which
 MOST_GAIN = 3.0  # nats: a token that is 20 times likelier is decided, and not the more so if it is a million times
 
 
+def default_focus(method: str | None, reply: Reply, other: Reply | None) -> Focus:
+    """The focus where none is given: "sources" belongs to the default method, on prompts of words alone."""
+    is_text = reply.exchange.image_prompt is None and reply.exchange.audio is None
+    return "sources" if method is None and is_text and other is None else "none"
+
+
 def focused_case(
     scorer: ResponseScorer,
     reply: Reply,

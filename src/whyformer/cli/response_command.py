@@ -70,11 +70,12 @@ ContrastOption = Annotated[
     typer.Option(metavar="FILE|TEXT", help="Another response to contrast with.", rich_help_panel=QUESTION_PANEL),
 ]
 FocusOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="none|sources|W,W,…",
         help="Weights of the response's tokens in the explained score: 1 each, only for those that the sources make "
-        "likelier, or a number for each token.",
+        "likelier, or a number for each token. By default of those that the sources make likelier where no --method is "
+        "named and the prompt is a text, otherwise 1 each.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
@@ -160,7 +161,7 @@ def response_(
     image: Images = None,
     sound: SoundFile = None,
     contrast: ContrastOption = None,
-    focus: FocusOption = "none",
+    focus: FocusOption = None,
     units: UnitsOption = None,
     sources: SourceKindName = None,
     aggregate: AggregateName = "positive",
@@ -184,7 +185,7 @@ def response_(
     load_plugins(plugin or ())
     settings: dict[str, Any] = {"units": units, "sources": sources, "aggregate": aggregate, "sinks": sinks}
     settings |= {"tokens": tokens, "seed": seed, **response_method_call(method, option or [], backward).arguments}
-    settings |= {} if focus == "none" else {"focus": _focus(focus)}
+    settings |= {} if focus is None else {"focus": _focus(focus)}
     typed = {"PROMPT": prompt, "--messages": messages, "--response": response, "--context": context}
     typed |= {"--image": image, "--sound": sound, "--contrast": contrast}
     engine = MethodAndModel(model, settings, device, dtype, batch_size, quiet)
