@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from typing import Any
 
 import torch
@@ -62,7 +63,9 @@ class RuleGraph:
         parameters = walk(model).parameters
         half = next((parameter.dtype for parameter in parameters if parameter.dtype in HALF), None)
         self.half = None if half is None else str(half).removeprefix("torch.")
-        self.facts = Facts([parameter for parameter in parameters if not is_packed(parameter)], batch, examples)
+        weights = [parameter for parameter in parameters if not is_packed(parameter)]
+        # The origin of an addend tells a rotary embedding from other sums.
+        self.facts = Facts(weights, batch, examples, origins=rules is None or bool(rules.keys() & {"add", "rotation"}))
         self._batch, self.precise = batch, precise
         self._device = device_of(model)
         self._rules: Mapping[str, Rule] = {}
@@ -156,7 +159,9 @@ class RuleGraph:
             maker = self.facts[next(iter((*args, *kwargs.values())), None)].made_by
             if maker is not None:
                 maker.keep_output()
-        if name in REARRANGING or not _in_graph(args, kwargs):
+        tensors = tensors_in((*args, *kwargs.values()))
+        in_graph = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+        if name in REARRANGING or not in_graph:
             result = func(*args, **kwargs)
             if name in KEEPING and self.precise and isinstance(result, Tensor) and result.dtype in HALF:
                 return args[0] if args[0].is_floating_point() else result.float()  # a cast to half precision
@@ -167,7 +172,7 @@ class RuleGraph:
         if OPERATION_KINDS.get(name) == "gate" and is_rotation(args):
             return COMPOSED["complex product"](self._run_part, *args)
         if name in OPERATION_KINDS:
-            return self._run_with_rule(name, func, args, kwargs)
+            return self._run_with_rule(name, func, args, kwargs, tensors)
         return self._run_without_rule(name, func(*args, **kwargs), args)
 
     def _run_part(self, func: Function, *args: Any, **kwargs: Any) -> Any:
@@ -191,13 +196,15 @@ class RuleGraph:
             self.facts.note(wide, is_weight=True)
         return wide
 
-    def _run_with_rule(self, name: str, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    def _run_with_rule(
+        self, name: str, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor]
+    ) -> Tensor:
         if name in LINEAR and self._known_rules is not None and not self._known_rules.keys() & {"linear", "pixels"}:
             linear: Tensor = func(*args, **kwargs)
-            note_result(self.facts, name, list(tensors_in((*args, *kwargs.values()))), linear, "linear")
+            note_result(self.facts, name, tensors, linear, "linear")
             return linear
         kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
-        tensors = [x for x in tensors_in((*args, *kwargs.values())) if x.is_floating_point()]
+        tensors = [x for x in tensors if x.is_floating_point()]
         kind, details = operation_kind(self.facts, name, tensors, args, kwargs)
         rule, changes = None if self._known_rules is None else self._known_rules.get(kind), name in _OUT_OF_PLACE
         if not changes and self._has_plain_gradient(kind, tensors, details.get("source", 0)):
@@ -210,9 +217,8 @@ class RuleGraph:
         has_graph = rule is None or not is_by_values(rule, function, len(tensors))
         inputs = tuple(x.detach().requires_grad_(x.requires_grad) if has_graph else x.detach() for x in kept)
         with_inputs = substitution(args, kwargs)
-        with torch.set_grad_enabled(has_graph):
-            own_args, own_kwargs = with_inputs(inputs)
-            output = _exact(name, function, own_args, own_kwargs)
+        own_args, own_kwargs = with_inputs(inputs)
+        output = _exact(name, function, own_args, own_kwargs)
         examples = self.facts.rows_of(tensors)
         operation = Operation(kind, function, with_inputs, inputs, output, self._batch, examples=examples, **details)
         result: Tensor = _RuledOperation.apply(self, operation, changes, *tensors)
@@ -315,16 +321,9 @@ def _exact(name: str, function: Function, args: Any, kwargs: Any) -> Tensor:
     return result
 
 
+@cache
 def _is_in_place(name: str) -> bool:
     return name in _OUT_OF_PLACE or name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
-
-
-def _in_graph(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    if not torch.is_grad_enabled():
-        return False
-    if args and type(args[0]) is Tensor and args[0].requires_grad:
-        return True
-    return any(x.requires_grad for x in tensors_in((*args, *kwargs.values())))
 
 
 def _module_here(paths: Mapping[int, str]) -> str:

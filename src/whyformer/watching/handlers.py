@@ -62,7 +62,7 @@ def keep(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """An operation that leaves every entry in its place."""
     role, original = watcher.facts.role(args[0]) if args else None, _original(watcher, func, args)
     result = _run(watcher, func, args, kwargs)
-    if role is None and not watcher.states:
+    if role is None and original is None:
         return result
     watcher.carry(role, result)
     watcher.note_copy(result, original)
@@ -74,7 +74,7 @@ def move(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     constants, original = plain(args), _original(watcher, func, args)
     role = watcher.facts.role(args[0]) if args else None
     result = watcher.run_operation(func, constants, plain_values(kwargs) if kwargs else kwargs)
-    if role is None and not watcher.states:
+    if role is None and original is None:
         return result
     watcher.carry(moved(role, func.__name__, args), result, lambda x: func(x, *constants[1:], **kwargs))
     watcher.note_copy(result, original)
