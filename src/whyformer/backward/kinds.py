@@ -121,7 +121,7 @@ def note_result(
     if not (before is NOTHING_KNOWN and moved_from is function_of is made_by is None and not (is_scale or is_map)):
         changes = {"is_scale": is_scale, "is_map": is_map, "moved_from": moved_from, "made_by": made_by}
         facts.put(result, before._replace(function_of=function_of, **changes))
-    if kind != "share":  # which sums over rows
+    if kind != "share" and facts.batch > 1:  # a share sums over rows
         facts.carry_rows(live, result)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
@@ -62,8 +62,8 @@ class Facts:
     ):
         # Keyed by id, which may be reused once a tensor is freed: so an entry also refers to its tensor.
         self._facts: dict[int, tuple[ref[Tensor], TensorFact]] = {}
-        self._batch, self._lengths, self._origins = batch, lengths or {}, origins
-        self._weights = {weight.untyped_storage().data_ptr() for weight in weights}
+        self.batch, self._lengths, self._origins = batch, lengths or {}, origins
+        self._weights = weights
 
     def __getitem__(self, x: Any) -> TensorFact:
         entry = self._facts.get(id(x))
@@ -109,7 +109,12 @@ class Facts:
 
     def is_of_the_model(self, x: Tensor) -> bool:
         """Whether a tensor is a weight of the model, in any form."""
-        return self[x].is_weight or x.untyped_storage().data_ptr() in self._weights
+        return self[x].is_weight or x.untyped_storage().data_ptr() in self._storages
+
+    @cached_property
+    def _storages(self) -> frozenset[int]:
+        """Where the weights are stored."""
+        return frozenset(weight.untyped_storage().data_ptr() for weight in self._weights)
 
     def origin(self, x: Tensor) -> Tensor:
         """The tensor that this one was rearranged and scaled from, or itself."""
@@ -122,13 +127,14 @@ class Facts:
 
     def move(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         """Carry the facts of entries that are moved or picked over to the result."""
-        if self._batch > 1:
+        if self.batch > 1:
             self._pick_rows(name, args, result)
         tensors = [x for x in tensors_in(args) if x.is_floating_point()]
         if not tensors:
             return
         first = tensors[0]
-        source = next((x for x in tensors if x.requires_grad), first)  # others are written into it
+        # Others are written into the one with a gradient.
+        source = first if first.requires_grad else next((x for x in tensors if x.requires_grad), first)
         known, maker = self[source], self[first].made_by
         shared = self._shared_origin(tensors) if self._origins else None
         # Copies of weights are weights too, such as those of the chosen experts; sums of weights are not.
@@ -159,14 +165,14 @@ class Facts:
 
     def rows_of(self, tensors: Iterable[Tensor]) -> Mapping[int, Tensor]:
         """Which example each entry of the first axis belongs to, by its length, for some tensors together."""
-        if self._batch == 1:
+        if self.batch == 1:
             return self._lengths
         rows = next((fact.rows for fact in map(self.__getitem__, tensors) if fact.rows is not None), None)
         return self._lengths if rows is None else {**self._lengths, len(rows): rows}
 
     def carry_rows(self, tensors: Iterable[Tensor], result: Any) -> None:
         """Keep the example of each row for results computed row by row."""
-        if self._batch == 1:
+        if self.batch == 1:
             return
         rows = next((fact.rows for fact in map(self.__getitem__, tensors) if fact.rows is not None), None)
         if rows is not None and isinstance(result, Tensor) and result.dim() and len(result) == len(rows):
@@ -187,9 +193,9 @@ class Facts:
     def _rows(self, x: Tensor) -> Tensor | None:
         known = self[x].rows
         known = self._lengths.get(len(x)) if known is None else known
-        if known is not None or x.dim() != 2 or len(x) % self._batch:
+        if known is not None or x.dim() != 2 or len(x) % self.batch:
             return known
-        return torch.arange(self._batch, device=x.device).repeat_interleave(len(x) // self._batch)
+        return torch.arange(self.batch, device=x.device).repeat_interleave(len(x) // self.batch)
 
 
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:
