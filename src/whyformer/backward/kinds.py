@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whyformer.backward.operations import Operation, linear_form
 from whyformer.errors import UnsupportedModel
-from whyformer.watching.facts import Facts, TensorFact
+from whyformer.watching.facts import NOTHING_KNOWN, Facts, TensorFact
 
 RunOperation = Callable[..., Any]
 
@@ -113,24 +113,26 @@ def note_result(
     """Set the facts that later operations need about a result, clearing those from before an in-place change."""
     live = [x for x in inputs if x.requires_grad]
     known, before = [facts[x] for x in live], facts[result]
-    roots = [fact.function_of or (x, True) for x, fact in zip(live, known, strict=True)]
-    same = all(root is roots[0][0] for root, _ in roots)
-    is_linear = len(live) == 1 and roots[0][1] and name not in ELEMENTWISE
-    has_root = (same and kind in ("scale", "add", "gate")) or name in ELEMENTWISE
-    result_fact = TensorFact(
-        role=before.role,
-        copy_of=before.copy_of,
-        is_weight=before.is_weight,
-        is_scale=name in SWITCHES or all(fact.is_scale for fact in known),
-        is_map=kind == "softmax" or (kind == "scale" and known[0].is_map),
-        made_by=before.made_by if operation is None else operation,
-        moved_from=facts.origin(live[0]) if kind in ("scale", "rotation") else None,
-        function_of=(roots[0][0], is_linear) if has_root else None,
-        rows=before.rows,
-    )
-    facts.put(result, result_fact)
-    if kind != "share":  # which sums over rows
+    is_scale = name in SWITCHES or all(fact.is_scale for fact in known)
+    is_map = kind == "softmax" or (kind == "scale" and known[0].is_map)
+    moved_from = facts.origin(live[0]) if kind in ("scale", "rotation") else None
+    function_of = _function_of(name, kind, live, known)
+    made_by = before.made_by if operation is None else operation
+    if not (before is NOTHING_KNOWN and moved_from is function_of is made_by is None and not (is_scale or is_map)):
+        changes = {"is_scale": is_scale, "is_map": is_map, "moved_from": moved_from, "made_by": made_by}
+        facts.put(result, before._replace(function_of=function_of, **changes))
+    if kind != "share" and facts.batch > 1:  # a share sums over rows
         facts.carry_rows(live, result)
+
+
+def _function_of(name: str, kind: str, live: list[Tensor], known: list[TensorFact]) -> tuple[Tensor, bool] | None:
+    """The tensor that the result of an operation is an elementwise function of, and whether that is linear."""
+    if not (name in ELEMENTWISE or kind in ("scale", "add", "gate")):
+        return None
+    (root, is_linear), *others = (fact.function_of or (x, True) for x, fact in zip(live, known, strict=True))
+    if name in ELEMENTWISE:
+        return root, False
+    return (root, is_linear and not others) if all(other is root for other, _ in others) else None
 
 
 def note_unruled(facts: Facts, name: str, args: tuple[Any, ...], result: Tensor) -> None:

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from whyformer.errors import UnsupportedModel
+from whyformer.watching.facts import tensors_in
 from whyformer.watching.operation_names import Function
 
 GradInputs = Sequence[Tensor | None]
@@ -250,7 +251,7 @@ def _slope_at_zero(function: Function, dtype: torch.dtype, settings: tuple[tuple
 def substitution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Sequence[Tensor]], Any]:
     """A function that replaces the floating-point tensors among the arguments, in order."""
     flat, names, count = [*args, *kwargs.values()], list(kwargs), len(args)
-    if any(type(x) in (tuple, list) for x in flat):
+    if any(type(x) in (tuple, list) and tensors_in(x) for x in flat):
         leaves, shape = tree_flatten((args, kwargs))
         places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point()]
         return lambda tensors: tree_unflatten(_filled(leaves, places, tensors), shape)

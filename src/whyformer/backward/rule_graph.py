@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from whyformer.backward.rules import (
     Rule,
     constant_factor,
     half_gradient,
+    half_of_each_product,
     identity,
     is_by_values,
     zero,
@@ -62,15 +64,18 @@ class RuleGraph:
         parameters = walk(model).parameters
         half = next((parameter.dtype for parameter in parameters if parameter.dtype in HALF), None)
         self.half = None if half is None else str(half).removeprefix("torch.")
-        self.facts = Facts([parameter for parameter in parameters if not is_packed(parameter)], batch, examples)
+        packed = {id(parameter) for parameter in parameters if is_packed(parameter)}
+        weights = [parameter for parameter in parameters if not (parameter.is_meta or id(parameter) in packed)]
+        # The origin of an addend tells a rotary embedding from other sums.
+        self.facts = Facts(weights, batch, examples, origins=rules is None or bool(rules.keys() & {"add", "rotation"}))
         self._batch, self.precise = batch, precise
         self._device = device_of(model)
         self._rules: Mapping[str, Rule] = {}
         self._strict = self.frees = self.has_ambiguous_axis = False
         self._example: int | None = None
         self._is_paused = False
-        self._unpacks = any(map(is_packed, parameters))
-        self._paths = {id(module): path for path, module in modules_of(model).items()}
+        self._unpacks = bool(packed)
+        self._model = model
         has_tf32 = torch.backends.cuda.matmul.allow_tf32 and self._device.type == "cuda"
         self.is_coarse = not precise and (has_tf32 or half is not None)
         if precise and has_tf32:
@@ -192,17 +197,20 @@ class RuleGraph:
         return wide
 
     def _run_with_rule(self, name: str, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        tensors = tensors_in((*args, *kwargs.values()))
         if name in LINEAR and self._known_rules is not None and not self._known_rules.keys() & {"linear", "pixels"}:
             linear: Tensor = func(*args, **kwargs)
-            note_result(self.facts, name, list(tensors_in((*args, *kwargs.values()))), linear, "linear")
+            note_result(self.facts, name, tensors, linear, "linear")
             return linear
         kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
-        tensors = [x for x in tensors_in((*args, *kwargs.values())) if x.is_floating_point()]
+        tensors = [x for x in tensors if x.is_floating_point()]
         kind, details = operation_kind(self.facts, name, tensors, args, kwargs)
         rule, changes = None if self._known_rules is None else self._known_rules.get(kind), name in _OUT_OF_PLACE
         if not changes and self._has_plain_gradient(kind, tensors, details.get("source", 0)):
+            if rule is half_of_each_product:
+                args = (*map(with_half, args[:2]), *args[2:])  # queries and keys
             plain: Tensor = func(*args, **kwargs)
-            plain = with_halves(plain) if rule is half_gradient else plain
+            plain = with_halves(plain) if rule in (half_gradient, half_of_each_product) else plain
             note_result(self.facts, name, tensors, plain, kind)
             return plain
         function: Function = _OUT_OF_PLACE.get(name, func)
@@ -210,9 +218,8 @@ class RuleGraph:
         has_graph = rule is None or not is_by_values(rule, function, len(tensors))
         inputs = tuple(x.detach().requires_grad_(x.requires_grad) if has_graph else x.detach() for x in kept)
         with_inputs = substitution(args, kwargs)
-        with torch.set_grad_enabled(has_graph):
-            own_args, own_kwargs = with_inputs(inputs)
-            output = _exact(name, function, own_args, own_kwargs)
+        own_args, own_kwargs = with_inputs(inputs)
+        output = _exact(name, function, own_args, own_kwargs)
         examples = self.facts.rows_of(tensors)
         operation = Operation(kind, function, with_inputs, inputs, output, self._batch, examples=examples, **details)
         result: Tensor = _RuledOperation.apply(self, operation, changes, *tensors)
@@ -225,14 +232,14 @@ class RuleGraph:
 
     def _has_plain_gradient(self, kind: str, tensors: list[Tensor], source: int) -> bool:
         """Whether the rules, known beforehand, use the operation's own gradient, or half of it."""
-        if self._known_rules is None or self._known_rules.get(kind) in (None, half_gradient):
+        if self._known_rules is None or self._known_rules.get(kind) in (None, half_gradient, half_of_each_product):
             return self._known_rules is not None
         is_only_source = all(x.requires_grad == (n == source) for n, x in enumerate(tensors))
         return self._known_rules[kind] is constant_factor and is_only_source
 
     def _run_without_rule(self, name: str, result: Any, args: tuple[Any, ...]) -> Any:
         """Return the result of an operation without a rule, which is reported if the backward pass reaches it."""
-        where = f"{name} in {_module_here(self._paths)}"
+        where = f"{name} in {self._module_here()}"
 
         def report(grad_output: Tensor | None) -> None:
             if grad_output is not None:
@@ -245,6 +252,20 @@ class RuleGraph:
         if isinstance(result, Tensor):
             note_unruled(self.facts, name, args, result)
         return result
+
+    @cached_property
+    def _paths(self) -> Mapping[int, str]:
+        return {id(module): path for path, module in modules_of(self._model).items()}
+
+    def _module_here(self) -> str:
+        """The path of the module whose forward pass is running, from the stack."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            owner = id(frame.f_locals.get("self"))
+            if owner in self._paths:
+                return self._paths[owner] or "the model itself"
+            frame = frame.f_back  # type: ignore[assignment]
+        return "the model"
 
 
 def make_rule_graph(model: nn.Module, batch: int, backward: Backward) -> RuleGraph | None:
@@ -287,6 +308,14 @@ class _RuledOperation(torch.autograd.Function):
         return None, None, None, *grad_inputs
 
 
+def with_half(x: Tensor) -> Tensor:
+    """A view of an input, of whose gradient the input gets half."""
+    shown = x.view_as(x)
+    if x.requires_grad:
+        shown.register_hook(lambda gradient: None if gradient is None else gradient / 2)
+    return shown
+
+
 def with_halves(result: Tensor) -> Tensor:
     """The result of an operation, of whose gradient each input gets half."""
     shown = result.view_as(result)  # whose own gradient is whole
@@ -315,6 +344,7 @@ def _exact(name: str, function: Function, args: Any, kwargs: Any) -> Tensor:
     return result
 
 
+@cache
 def _is_in_place(name: str) -> bool:
     return name in _OUT_OF_PLACE or name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
 
@@ -325,14 +355,3 @@ def _in_graph(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if args and type(args[0]) is Tensor and args[0].requires_grad:
         return True
     return any(x.requires_grad for x in tensors_in((*args, *kwargs.values())))
-
-
-def _module_here(paths: Mapping[int, str]) -> str:
-    """The path of the module whose forward pass is running, from the stack."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        owner = id(frame.f_locals.get("self"))
-        if owner in paths:
-            return paths[owner] or "the model itself"
-        frame = frame.f_back  # type: ignore[assignment]
-    return "the model"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from torch import nn
@@ -12,6 +15,16 @@ from whyformer.models.calls import reroute_checkpoints
 
 # The submodule that returns the logits, for models whose own output has none.
 ANSWERING = {"BlipForQuestionAnswering": "text_decoder"}
+
+
+def forward_arguments(model: nn.Module) -> frozenset[str]:
+    """The names of the arguments of a model's forward pass."""
+    return _parameters(getattr(model.forward, "__func__", model.forward))
+
+
+@lru_cache(maxsize=256)
+def _parameters(forward: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(forward).parameters)
 
 
 def hides_logits(model: nn.Module) -> bool:

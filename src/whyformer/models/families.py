@@ -22,7 +22,7 @@ from whyformer.models.pictures import (
     whole_pictures,
 )
 from whyformer.models.queries import gated_detector, late_queries, masked_queries, prompted_masks
-from whyformer.models.structure import base_model, main_input
+from whyformer.models.structure import base_model, main_input, walk
 from whyformer.models.videos import divided_space_time, pooled_by_query
 from whyformer.models.vision_language import arrange_pictures
 from whyformer.models.windows import mask_units, pyramid, shifted_windows, shrinking, unfolded
@@ -314,9 +314,9 @@ def _by_structure(model: nn.Module) -> Family:
 
 def scaled_module(model: nn.Module, path: str) -> nn.Module:
     """The module of the base model whose output the path scales."""
-    modules: dict[str, nn.Module] = dict(base_model(model).named_modules(remove_duplicate=False))
-    inside = (module for name, module in modules.items() if name.endswith(f".{path}"))
-    target = modules.get(path) or next(inside, None)  # a wrapper such as PEFT's nests it deeper
+    places = walk(base_model(model)).places
+    inside = (module for name, module in places if name.endswith(f".{path}"))
+    target = dict(places).get(path) or next(inside, None)  # a wrapper such as PEFT's nests it deeper
     if target is None:
         raise UnsupportedModel(f"{type(model).__name__} has no module {path!r} to scale. {ROW_TO_WRITE}")
     return target
@@ -324,7 +324,7 @@ def scaled_module(model: nn.Module, path: str) -> nn.Module:
 
 def _has_all(model: nn.Module, row: Family) -> bool:
     """Whether the model has every module that the row scales: an image tower alone has no text."""
-    names = [name for name, _ in base_model(model).named_modules(remove_duplicate=False)]
+    names = [name for name, _ in walk(base_model(model)).places]
     paths = [stream.scaled for stream in row.streams if stream.scaled]
     return all(any(f".{name}".endswith(f".{path}") for name in names) for path in paths)
 

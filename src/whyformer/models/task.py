@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from torch import nn
 
-from whyformer.models.answering import hides_logits
+from whyformer.models.answering import forward_arguments, hides_logits
 from whyformer.models.families import FAMILIES
 from whyformer.models.input_tensors import REGION_INPUTS
 from whyformer.models.structure import can_write, config_of, unwrapped
@@ -189,7 +188,7 @@ class Task:
 
 def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any, feature_extractor: Any = None) -> Task:
     """Derive the task of a model from its class and processors, each of which may be None."""
-    takes = set(inspect.signature(model.forward).parameters)
+    takes = forward_arguments(model)
     sees: Literal["picture", "regions"] | None = "picture" if image_processor is not None else None
     if takes & set(REGION_INPUTS):
         sees = "regions"

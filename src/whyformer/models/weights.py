@@ -69,7 +69,8 @@ def hidden_layer(model: nn.Module) -> nn.Module | None:
 
     A head composed of layers (ESM's contact prediction) does not count, even if it has `in_features`.
     """
-    sized = (module for module in walk(model).own_modules if hasattr(module, "in_features"))
+    own = walk(model).own_modules  # in the module's own attributes: a failing lookup in a module is slow
+    sized = (module for module in own if "in_features" in vars(module) or hasattr(type(module), "in_features"))
     hidden = (layer for layer in sized if not isinstance(getattr(layer, "weight", None), Tensor))
     return next((x for x in hidden if next(x.children(), None) is None and not _dequantises(x)), None)
 

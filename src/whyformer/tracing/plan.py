@@ -103,8 +103,10 @@ def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, 
     check_checkpoint(checkpoint)
     blocks = _blocks(reads, call, checkpoint, memory)
     is_last_alone = reads.is_last and call.family.is_one_stack
-    of_tokens = reads.states is True or (reads.states == "of others" and not call.is_words_alone)
-    folds = reads.edges or (reads.state_gradients and reads.maps == "none")  # only the rows that are read are computed
+    has_no_others = reads.states == "of others" and call.is_words_alone
+    of_tokens = bool(reads.states) and not has_no_others
+    reads_maps = reads.maps != "none" and not has_no_others
+    folds = reads.edges or (reads.state_gradients and not reads_maps)  # only the rows that are read are computed
     has_input_gradients = reads.inputs != "none"
     starts_late = reads.is_last and reads.has_graph and call.family.sight is not None
     shares_rows = not (reads.has_relevance or of_tokens or reads.path or reads.biases or blocks)

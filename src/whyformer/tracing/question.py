@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.backward.rules import Backward
+from whyformer.models.answering import forward_arguments
 from whyformer.models.bridges import Bridge
 from whyformer.models.family import Family
 from whyformer.models.input_tensors import REGION_INPUTS, SOUND_INPUTS
@@ -75,7 +73,7 @@ def settings_of(model: nn.Module, inputs: Inputs, *, reads_all: bool) -> dict[st
 
     With `reads_all`, the answer may depend on the logits of any position.
     """
-    taken = _parameters(getattr(model.forward, "__func__", model.forward))
+    taken = forward_arguments(model)
     settings: dict[str, Any] = {"use_cache": False} if "use_cache" in taken else {}
     ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
     is_free = not (reads_all or LAST.keys() & inputs.keys()) and LAST.keys() <= taken and can_write(model)
@@ -84,8 +82,3 @@ def settings_of(model: nn.Module, inputs: Inputs, *, reads_all: bool) -> dict[st
     ends_last = mask is None or (isinstance(mask, Tensor) and mask.shape == ids.shape and bool(mask[:, -1].all()))
     is_large = ids.numel() * (vocabulary_size(model) or 0) > MOST_LOGITS
     return settings | LAST if is_large and ends_last else settings
-
-
-@lru_cache(maxsize=256)
-def _parameters(forward: Callable[..., Any]) -> frozenset[str]:
-    return frozenset(inspect.signature(forward).parameters)

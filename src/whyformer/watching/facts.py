@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import KeyedRef
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -48,14 +49,21 @@ class Facts:
     """The facts of one forward pass, by tensor; a fact is dropped with its tensor.
 
     `lengths` gives, by length of the first axis, which example each entry belongs to; otherwise rows are ordered by
-    example, as in a flattened batch.
+    example, as in a flattened batch. Without `origins`, nobody asks what a tensor was rearranged from.
     """
 
-    def __init__(self, weights: Iterable[Tensor] = (), batch: int = 1, lengths: Mapping[int, Tensor] | None = None):
+    def __init__(
+        self,
+        weights: Iterable[Tensor] = (),
+        batch: int = 1,
+        lengths: Mapping[int, Tensor] | None = None,
+        *,
+        origins: bool = True,
+    ):
         # Keyed by id, which may be reused once a tensor is freed: so an entry also refers to its tensor.
-        self._facts: dict[int, tuple[KeyedRef[int, Tensor], TensorFact]] = {}
-        self._batch, self._lengths = batch, lengths or {}
-        self._weights = {weight.untyped_storage().data_ptr() for weight in weights}
+        self._facts: dict[int, tuple[ref[Tensor], TensorFact]] = {}
+        self.batch, self._lengths, self._origins = batch, lengths or {}, origins
+        self._weights = weights
 
     def __getitem__(self, x: Any) -> TensorFact:
         entry = self._facts.get(id(x))
@@ -63,7 +71,10 @@ class Facts:
 
     def put(self, x: Tensor, fact: TensorFact) -> None:
         """Set the fact of a tensor."""
-        self._facts[id(x)] = (KeyedRef(x, self._drop, id(x)), fact)
+        key = id(x)
+        entry = self._facts.get(key)
+        is_known = entry is not None and entry[0]() is x
+        self._facts[key] = (entry[0] if is_known else ref(x, partial(self._drop, key)), fact)
 
     def note(self, x: Tensor, **changes: Any) -> None:
         """Update the fact of a tensor."""
@@ -73,10 +84,10 @@ class Facts:
         """Clear all facts: they are only needed during the pass, and would keep its graph alive."""
         self._facts.clear()
 
-    def _drop(self, reference: KeyedRef[int, Tensor]) -> None:
-        entry = self._facts.get(reference.key)
+    def _drop(self, key: int, reference: ref[Tensor]) -> None:
+        entry = self._facts.get(key)
         if entry is not None and entry[0] is reference:
-            del self._facts[reference.key]
+            del self._facts[key]
 
     def role(self, x: Any) -> Role | None:
         """The part of a tensor in an attention operation."""
@@ -98,7 +109,12 @@ class Facts:
 
     def is_of_the_model(self, x: Tensor) -> bool:
         """Whether a tensor is a weight of the model, in any form."""
-        return self[x].is_weight or x.untyped_storage().data_ptr() in self._weights
+        return self[x].is_weight or x.untyped_storage().data_ptr() in self._storages
+
+    @cached_property
+    def _storages(self) -> frozenset[int]:
+        """Where the weights are stored."""
+        return frozenset(weight.untyped_storage().data_ptr() for weight in self._weights)
 
     def origin(self, x: Tensor) -> Tensor:
         """The tensor that this one was rearranged and scaled from, or itself."""
@@ -111,18 +127,21 @@ class Facts:
 
     def move(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         """Carry the facts of entries that are moved or picked over to the result."""
-        if self._batch > 1:
+        if self.batch > 1:
             self._pick_rows(name, args, result)
         tensors = [x for x in tensors_in(args) if x.is_floating_point()]
         if not tensors:
             return
-        first, origin = tensors[0], self.origin(tensors[0])
-        shared = origin if all(self.origin(x) is origin for x in tensors[1:]) else None
-        source = next((x for x in tensors if x.requires_grad), first)  # others are written into it
+        first = tensors[0]
+        # Others are written into the one with a gradient.
+        source = first if first.requires_grad else next((x for x in tensors if x.requires_grad), first)
         known, maker = self[source], self[first].made_by
+        shared = self._shared_origin(tensors) if self._origins else None
         # Copies of weights are weights too, such as those of the chosen experts; sums of weights are not.
         are_copies = name in REARRANGING
         are_weights = not source.requires_grad and all(self.is_of_the_model(x) for x in tensors)
+        if not (known.is_scale or known.is_map or are_weights or maker is not None or shared is not None):
+            return
         for moved in (result,) if isinstance(result, Tensor) else tensors_in((result,)):
             own = self[moved]
             is_view = (maker is not None or (are_weights and not are_copies)) and _is_view(moved, first)
@@ -139,14 +158,21 @@ class Facts:
             )
             self.put(moved, fact)
 
+    def _shared_origin(self, tensors: list[Tensor]) -> Tensor | None:
+        """The tensor that all of some were rearranged and scaled from."""
+        origin = self.origin(tensors[0])
+        return origin if all(self.origin(x) is origin for x in tensors[1:]) else None
+
     def rows_of(self, tensors: Iterable[Tensor]) -> Mapping[int, Tensor]:
         """Which example each entry of the first axis belongs to, by its length, for some tensors together."""
+        if self.batch == 1:
+            return self._lengths
         rows = next((fact.rows for fact in map(self.__getitem__, tensors) if fact.rows is not None), None)
         return self._lengths if rows is None else {**self._lengths, len(rows): rows}
 
     def carry_rows(self, tensors: Iterable[Tensor], result: Any) -> None:
         """Keep the example of each row for results computed row by row."""
-        if self._batch == 1:
+        if self.batch == 1:
             return
         rows = next((fact.rows for fact in map(self.__getitem__, tensors) if fact.rows is not None), None)
         if rows is not None and isinstance(result, Tensor) and result.dim() and len(result) == len(rows):
@@ -167,18 +193,20 @@ class Facts:
     def _rows(self, x: Tensor) -> Tensor | None:
         known = self[x].rows
         known = self._lengths.get(len(x)) if known is None else known
-        if known is not None or x.dim() != 2 or len(x) % self._batch:
+        if known is not None or x.dim() != 2 or len(x) % self.batch:
             return known
-        return torch.arange(self._batch, device=x.device).repeat_interleave(len(x) // self._batch)
+        return torch.arange(self.batch, device=x.device).repeat_interleave(len(x) // self.batch)
 
 
-def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+def tensors_in(values: Iterable[Any]) -> list[Tensor]:
     """The tensors among some arguments, and in lists among them."""
+    found = []
     for x in values:
         if isinstance(x, Tensor):
-            yield x
+            found.append(x)
         elif isinstance(x, (tuple, list)):
-            yield from tensors_in(x)
+            found += tensors_in(x)
+    return found
 
 
 def _is_view(x: Tensor, of: Tensor) -> bool:

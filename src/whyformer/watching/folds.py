@@ -19,7 +19,7 @@ WIDTHS = (32, 64, 128, 256)  # of a head, that the GPU kernel holds in one piece
 HALF = (torch.float16, torch.bfloat16)
 WIDE = (torch.float32, torch.float64)  # most CPUs have no fast matrix product in half precision
 MOST_ROWS = 4  # that a GPU folds in turn; tiles fold more of them at once
-CPU_ENTRIES = 2**22  # of a map that a CPU computes at once: 16 MiB in float32
+CPU_ENTRIES = 2**21  # of a map that a CPU computes at once: 8 MiB in float32, which the caches of its cores hold
 
 
 def fold_whole(rows: Rows, call: Attention, of_mixed: Values | None = None) -> Rows | None:

@@ -62,7 +62,7 @@ def keep(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """An operation that leaves every entry in its place."""
     role, original = watcher.facts.role(args[0]) if args else None, _original(watcher, func, args)
     result = _run(watcher, func, args, kwargs)
-    if role is None and not watcher.states:
+    if role is None and original is None:
         return result
     watcher.carry(role, result)
     watcher.note_copy(result, original)
@@ -74,7 +74,7 @@ def move(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     constants, original = plain(args), _original(watcher, func, args)
     role = watcher.facts.role(args[0]) if args else None
     result = watcher.run_operation(func, constants, plain_values(kwargs) if kwargs else kwargs)
-    if role is None and not watcher.states:
+    if role is None and original is None:
         return result
     watcher.carry(moved(role, func.__name__, args), result, lambda x: func(x, *constants[1:], **kwargs))
     watcher.note_copy(result, original)
@@ -165,28 +165,31 @@ def fused_attention(watcher: Watcher, func: Function, args: Any, kwargs: Any) ->
     if watcher.seen < watcher.start:
         watcher.seen += 1
         return watcher.run_operation(func, args, kwargs)
-    with watcher.unrecorded():
-        return _attention(watcher, args, kwargs)
+    return _attention(watcher, args, kwargs)
 
 
 def _attention(watcher: Watcher, args: Any, kwargs: Any) -> Tensor:
     """Run an attention call as the watcher's settings say: kept, folded, or recorded by shape only."""
     attention = Attention(*args, **kwargs)
     if (watcher.fold or watcher.shapes_only) and attention.dtype in (torch.float32, torch.float64):
-        attention, role = attention.with_own_keys(), watcher.facts.role(attention.value)
+        role = watcher.facts.role(attention.value)
+        with watcher.unrecorded():
+            attention = attention.with_own_keys()
         watcher.carry(role, attention.value, repeating(attention.value.shape))
     if watcher.shapes_only:
-        result = attention.mixed()
+        with watcher.unrecorded():
+            result = attention.mixed()
         watcher.record(attention, attention.value, result, probe=result)
         return result
     is_kept = attention.shape.numel() <= KEPT * watcher.batch and not is_faster_on_chip(attention)
     if attention.can_be_repeated and not watcher.keep_maps and (watcher.fold or not is_kept):
         return _folded_attention(watcher, attention)
-    weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
-    watcher.carry(watcher.facts.role(attention.value), value, repeating(value.shape))
-    value = _for_each_head(watcher, value, weights)
-    weights = watcher.with_probe(weights)
-    result = torch.matmul(weights, value)
+    with watcher.unrecorded():
+        weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
+        watcher.carry(watcher.facts.role(attention.value), value, repeating(value.shape))
+        value = _for_each_head(watcher, value, weights)
+        weights = watcher.with_probe(weights)
+        result = torch.matmul(weights, value)
     watcher.record(weights, value, result, probe=weights)
     return result
 
@@ -220,8 +223,9 @@ def _folded_attention(watcher: Watcher, attention: Attention) -> Tensor:
     role = watcher.facts.role(attention.value)
     if isinstance(role, Projection):  # several query heads may read one value head
         role = replace(role, moves=(*role.moves, repeating(attention.query.shape)))
-    mixed = watcher.with_probe(attention.mixed())
-    result = mixed.clone() if watcher.graph else mixed  # the model may change it in place
+    with watcher.unrecorded():
+        mixed = watcher.with_probe(attention.mixed())
+        result = mixed.clone() if watcher.graph else mixed  # the model may change it in place
     watcher.record(attention.detached(), attention.value, result, probe=mixed, value_role=role)
     return result
 
