@@ -845,6 +845,9 @@ def llms() -> str:
         "# Whyformer",
         "> Shows why a Transformer gave its answer: a score for every word, image patch, region or moment of sound, "
         "for the answer you ask about, on unmodified PyTorch models: `whyformer.explain(example, model)`.",
+        re.findall(r"^## The ten calls.*?(?=^## )", (ROOT / "SKILL.md").read_text(), re.DOTALL | re.MULTILINE)[
+            0
+        ].strip(),
     ]
     for section in nav:
         ((name, entry),) = section.items()
