@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 import typer
+from docstrings import linked_pages
 from evaluations import lines as table
 
 from whyformer.cli.program import app
@@ -60,7 +61,7 @@ def _row(parameter: Any) -> list[str]:
         names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
         value = _value(parameter)
         shown = f"{names} {value}".strip()
-    return [shown, _default(parameter), plain(parameter.help or "").replace("|", "\\|")]
+    return [shown, _default(parameter), linked_pages(plain(parameter.help or "")).replace("|", "\\|")]
 
 
 def _value(parameter: Any) -> str:

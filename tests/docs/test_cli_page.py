@@ -33,6 +33,7 @@ def test_choices_defaults_and_repeated_arguments_are_shown():
     assert "| `--format` `html` \\| `png` \\| `json` \\| `npz` \\| `audit.json` |" in explain
     assert "| `--each` |  |" in explain
     assert "whyformer explain photo.jpg --out photo.html\n" in explain
+    assert "The suite to measure: [Evaluation](../guides/evaluation.md)." in section("evaluate", COMMANDS["evaluate"])
 
 
 def test_a_help_text_cannot_change_the_table():
