@@ -41,8 +41,8 @@ def pages(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 def page(model: str, found: Mapping[str, Mapping[str, Any]]) -> str:
     """Every table of one model's runs."""
-    reading = "How the tables are read is on the [page of results](../index.md#how-to-read-the-tables)."
-    parts = [f"# {model}", f"What every method that was measured on {model} gave, run by run. {reading}"]
+    reading = "[How to read the tables](../index.md#how-to-read-the-tables)."
+    parts = [f"# {model}", f"The figures of every method measured on {model}, run by run. {reading}"]
     for name, run in found.items():
         if run["model"] == model:
             parts += [f"## {name}", about(run), *_protocols(run)]
@@ -112,7 +112,7 @@ def rankings(found: Mapping[str, Mapping[str, Any]]) -> str:
         "by",
         "hold",
         "not told apart",
-        "the other way round",
+        "reversed",
         "best method",
         "control ahead of it",
     ]
@@ -186,7 +186,7 @@ def ranking(figure: Mapping[str, Any]) -> str:
     if open_:
         parts.append(f"{len(open_)} cannot be told apart ({', '.join(_pair(figure, pair, '?') for pair in open_)})")
     if reversed_:
-        parts.append(f"{len(reversed_)} the other way round ({', '.join(_reversed(figure, p) for p in reversed_)})")
+        parts.append(f"{len(reversed_)} are reversed ({', '.join(_reversed(figure, p) for p in reversed_)})")
     best, ahead = best_and_ahead(figure)
     return "; ".join(parts) + f". The best method is {best}" + (f", behind {ahead}." if ahead else ".")
 

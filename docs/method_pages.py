@@ -1,4 +1,4 @@
-"""A page for each method: its formula and picture, what it costs, where it wins and loses, whom to cite."""
+"""A page for each method: its formula and picture, its cost, where it wins and loses, its citation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FURTHER = {
     "mini-vlm, objects of a word": ("scenes-vlm", "pointing game"),
 }
 OF_GRADIENTS = (
-    "As all methods that read gradients it takes [`backward`](index.md#another-backward-pass) and "
+    "Like all methods that read gradients, it takes [`backward`](index.md#another-backward-pass) and "
     "[`noise`](index.md#noise-on-the-input)."
 )
 # What letters stand for in formulas, where the page of a method does not say otherwise.
@@ -38,14 +38,14 @@ LETTERS = {
     "s": "the scores",
     "A": "an attention map (a row is a query, a column a key)",
     "y": "the explained score",
-    "r": "the place where the answer is read",
-    "I": "the identity, what every token keeps",
+    "r": "the read-out, where the answer is read",
+    "I": "the identity: what every token keeps",
     "𝔼": "the mean over heads",
-    "⁺": "keeps what is positive",
+    "⁺": "keeps positive values",
     "h": "counts heads",
     "j": "counts tokens",
     "l": "counts blocks",
-    "L": "the number of blocks, and so the last one",
+    "L": "the number of blocks, also the last one",
 }
 _COMMANDS = {
     "alpha": "α", "epsilon": "ε", "lambda": "λ", "phi": "φ", "pi": "π", "sigma": "σ", "tau": "τ", "theta": "θ"
@@ -58,7 +58,7 @@ def method_pages(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """The page of every registered method, by its name."""
     texts = tomllib.loads((DOCS / "method_pages.toml").read_text())
     if missing := EVERY_METHOD.keys() - texts.keys():
-        raise SystemExit(f"docs/method_pages.toml says nothing of {', '.join(sorted(missing))}: formula, says, paper.")
+        raise SystemExit(f"docs/method_pages.toml lacks {', '.join(sorted(missing))}: formula, says, paper.")
     return {name: page(name, method, texts[name], found) for name, method in EVERY_METHOD.items()}
 
 
@@ -110,8 +110,8 @@ def _alternative(name: str) -> str:
     if EVERY_METHOD[name].kinds == ("response",):
         return f"The two sentences that an answer comes from, by {name}"
     if EVERY_METHOD[name].kinds == ("image prompt",):
-        return f"Where a word about a scene is read off, by {name}"
-    return f"What speaks for cat in a photograph and for positive in a review, by {name}"
+        return f"Where a word about a scene was seen, by {name}"
+    return f"Evidence for cat in a photograph and for positive in a review, by {name}"
 
 
 def example(name: str) -> str:
@@ -148,8 +148,8 @@ def cost(name: str, method: Method) -> str:
         figures = ", ".join(f"{rate:,.0f}{label}" for label, rate in rates.items())
         sentences.append(f"Pictures a second in bfloat16 on one {gpu['card']}: {figures}.")
     if not ratios and not rates:
-        sentences.append("It was not timed by itself.")
-    return " ".join(sentences) + " How it was measured: [measurements](../results/measurements.md#cost)."
+        sentences.append("It was not timed separately.")
+    return " ".join(sentences) + " How this was measured: [measurements](../results/measurements.md#cost)."
 
 
 def _of_method(name: str, figures: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,9 +170,9 @@ def standing(name: str, found: Mapping[str, Any]) -> str:
         columns[title] = next(figure for figure in figures if figure["figure"] == wanted)
     rows = [row for title, figure in columns.items() for row in _rows(name, title, figure)]
     if not rows:
-        return "It is in none of the published tables yet."
-    header = ["%", "variant", "value", "place", "best", "of the controls the best"]
-    note = "Places count every method and variant of the table; the interval is that of the value."
+        return "Not yet in the published tables."
+    header = ["%", "variant", "value", "place", "best", "best control"]
+    note = "Places count every method and variant of the table. Intervals are those of the values."
     return f"{table(header, rows)}\n\n{note} All figures: [results](../results/index.md)."
 
 

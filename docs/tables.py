@@ -26,6 +26,7 @@ import support_tables
 import verdicts
 import yaml
 from cards import CARDS, card_rows, metrics
+from cli_pages import cli_page
 from evaluations import NONE, contents, defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
 from hooks import listed, pages_of
@@ -167,7 +168,7 @@ def rule_texts() -> str:
     """What each rule hands back."""
     found = dict.fromkeys(rule for rules in (*RULES.values(), LIBRA) for rule in rules.values())
     texts = [(rule.__name__, (inspect.getdoc(rule) or "").partition("\n")[0].replace("|", r"\|")) for rule in found]
-    return table(["rule", "what it hands back"], [[f"`{name}`", text] for name, text in texts])
+    return table(["rule", "what it passes back"], [[f"`{name}`", text] for name, text in texts])
 
 
 def cost() -> str:
@@ -198,7 +199,7 @@ def vlm_cost_bound() -> str:
     others = max(row["times"] for row in report["figures"].values() if row["times"] <= report["bound"])
     exception = f", except {', '.join(over)}" if over else ""
     return (
-        f"At most {report['bound']} times the decoder's own figure was asked for. All methods are within "
+        f"The bound was {report['bound']} times the decoder's own figure. All methods are within "
         f"{others:.2f} times{exception}."
     )
 
@@ -329,8 +330,8 @@ def chosen_default(name: str) -> str:
     sentences = [f"On the first half `{report['label']}` has the lowest mean rank{own}."]
     if over := [f"`{label}`" for label in report["passed_over"]]:
         sentences.append(
-            f"Lower still {'is' if len(over) == 1 else 'are'} {' and '.join(over)}, not surely better by two figures "
-            "and worse by none, as an option must be."
+            f"Lower still {'is' if len(over) == 1 else 'are'} {' and '.join(over)}, but not significantly better by "
+            "two figures and worse by none, as an option must be."
         )
     for judged in report["second_half"]:
         name = judged["criterion"].rpartition(", ")[2]
@@ -339,7 +340,7 @@ def chosen_default(name: str) -> str:
         above = [f"`{m}`" for m in better if rows[m]["value"] > rows[report["label"]]["value"]]
         worse = len(better) - len(above)
         sentences.append(
-            f"On the second half by {name} it is told apart from {len(better)} of {len(rows) - 1} others (p < 0.05): "
+            f"On the second half, by {name}, it is told apart from {len(better)} of {len(rows) - 1} others (p < 0.05): "
             f"better than {worse}, worse than {', '.join(above) or 'none'}."
         )
     return " ".join(sentences)
@@ -353,10 +354,10 @@ def advice() -> str:
     whole = report["whole_table"]
     is_one = "is one" if whole["is_best_or_tied"] else "is not one"
     return (
-        f"So asked about {report['model']} with {report['reviews']} film reviews, on {report['threads']} threads, it "
-        f"named `{report['method']}` after {report['seconds']:.0f} s, on {report['measured']} of them. It {is_one} of "
-        f"the methods that are best by that figure on all {whole['samples']} reviews, or not told apart from the best: "
-        f"{', '.join(f'`{method}`' for method in whole['best_or_tied'])}."
+        f"On {report['model']} with {report['reviews']} film reviews and {report['threads']} threads, `recommend` "
+        f"named `{report['method']}` after {report['seconds']:.0f} s, having used {report['measured']} of them. It "
+        f"{is_one} of the methods that are best by that figure on all {whole['samples']} reviews, or tied with the "
+        f"best: {', '.join(f'`{method}`' for method in whole['best_or_tied'])}."
     )
 
 
@@ -703,8 +704,8 @@ def imagenet() -> str:
     millions = f"{IMAGES * len(NINE) * FRACTIONS * ORDERS / 1e6:.0f}"
     return (
         f"ImageNet's validation set: {IMAGES:,} images × {len(NINE)} methods × {FRACTIONS * ORDERS} forwards (ten "
-        f"fractions, two orders) are {millions} million forwards. The clean fraction is asked about once for all, and "
-        f"three controls come along, which makes {asked / 1e6:.1f} million. A {speed['model']} answers {rate:,.0f} "
+        f"fractions, two orders) are {millions} million forwards. The clean fraction runs once for all, and "
+        f"three controls are added, which makes {asked / 1e6:.1f} million. A {speed['model']} answers {rate:,.0f} "
         f"perturbed images a second in float32 on one {speed['device']}: {_hours(asked / rate)}, and "
         f"{_hours(asked / rate / GPUS)} on eight. The explanations add about {_hours(seconds)}, on eight "
         f"{_hours(seconds / GPUS)}."
@@ -843,8 +844,11 @@ def llms() -> str:
     nav = listed(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"], DOCS)
     parts = [
         "# Whyformer",
-        "> Tells why a Transformer answered as it did: a score for every word, image patch, region or moment of sound, "
-        "for the answer that is asked about, on PyTorch models as they are: `whyformer.explain(example, model)`.",
+        "> Shows why a Transformer gave its answer: a score for every word, image patch, region or moment of sound, "
+        "for the answer you ask about, on unmodified PyTorch models: `whyformer.explain(example, model)`.",
+        re.findall(r"^## The ten calls.*?(?=^## )", (ROOT / "SKILL.md").read_text(), re.DOTALL | re.MULTILINE)[
+            0
+        ].strip(),
     ]
     for section in nav:
         ((name, entry),) = section.items()
@@ -876,7 +880,8 @@ def written() -> dict[Path, str]:
     of_models = {DOCS / "results" / "models" / f"{model}.md": text for model, text in pages(found).items()}
     of_methods = {DOCS / "methods" / f"{name}.md": text for name, text in method_pages(found).items()}
     board = leaderboard.page(found, leaderboard.costs_of(RESULTS / "cost.json"))
-    return of_models | of_methods | {DOCS / "results" / "board.html": board, DOCS / "llms.txt": llms()}
+    single = {"results/board.html": board, "api/cli.md": cli_page(), "llms.txt": llms()}
+    return of_models | of_methods | {DOCS / name: text for name, text in single.items()}
 
 
 def main() -> int:

@@ -29,7 +29,7 @@ def confirmed(path: Path, of_writing: Path) -> str:
             [[row["method"], f"{row['mean_rank']:.1f}"] for row in verdict["mean_ranks"]],
         ),
         _unmeasured(result["candidates"], verdict),
-        f"Not measured, for want of time on a GPU: {'; '.join(result['missing'])}." if result["missing"] else "",
+        f"Not measured, for lack of GPU time: {'; '.join(result['missing'])}." if result["missing"] else "",
         "\n".join(f"- {_option(option)}" for option in result["options"]),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -39,7 +39,7 @@ def _overall(verdict: Mapping[str, Any], today: str) -> str:
     chosen, means = verdict["chosen"], _mean_ranks(verdict)
     return (
         f"Over all data, on the first halves `{chosen}` has the lowest mean rank of {len(means)} candidates, "
-        f"{means[chosen]:.1f}; `{today}` has {means[today]:.1f}. Against that, {_counts(verdict)}."
+        f"{means[chosen]:.1f}; `{today}` has {means[today]:.1f}. Compared with `{today}`, {_counts(verdict)}."
     )
 
 
@@ -51,7 +51,7 @@ def _counts(verdict: Mapping[str, Any]) -> str:
     )
     if not any(unseen.values()):
         return text
-    return f"{text}; on data that nobody had chosen on, better by {unseen['better']}, worse by {unseen['worse']}"
+    return f"{text}; on unseen data, better by {unseen['better']}, worse by {unseen['worse']}"
 
 
 def _kinds(result: Mapping[str, Any], default_of_writing: str) -> str:
@@ -61,7 +61,7 @@ def _kinds(result: Mapping[str, Any], default_of_writing: str) -> str:
     for kind in dict.fromkeys(row["kind"] for row in rows):
         verdict = result["choices"].get(kind)
         verdicts.append(_own(kind, verdict) if verdict else _reported(kind, result, default_of_writing))
-    return "The kinds of data, judged apart:\n\n" + "\n".join(f"- {verdict}" for verdict in verdicts)
+    return "Each kind of data by itself:\n\n" + "\n".join(f"- {verdict}" for verdict in verdicts)
 
 
 def _own(kind: str, verdict: Mapping[str, Any]) -> str:
@@ -84,7 +84,7 @@ def _reported(kind: str, result: Mapping[str, Any], default_of_writing: str) -> 
     own = [row for row in verdict["against_today"] if row["kind"] == kind]
     of_data = " and ".join(dict.fromkeys("data seen before" if row["seen"] else "unseen data" for row in own))
     text = (
-        f"**{kind}**: nothing was chosen on it. On {of_data} `{verdict['chosen']}` is better than `{today}` by "
+        f"**{kind}**: not used for choosing. On {of_data} `{verdict['chosen']}` is better than `{today}` by "
         f"{_tally(own, 1)} of {len(own)} figures and worse by {_tally(own, -1)}."
     )
     if kind != WRITING or default_of_writing == verdict["chosen"]:
@@ -93,8 +93,8 @@ def _reported(kind: str, result: Mapping[str, Any], default_of_writing: str) -> 
         row for row in verdict["against_today"] if not row["seen"] and row["kind"] != kind and _is_report(row, verdict)
     ]
     return (
-        f"{text} These are among its unseen figures above; without them it is better by {_tally(others, 1)} and worse "
-        f"by {_tally(others, -1)}. The library does not take it there: its default is `{default_of_writing}` "
+        f"{text} These are among the unseen figures above. Without them it is better by {_tally(others, 1)} and worse "
+        f"by {_tally(others, -1)}. The library does not use it there: the default is `{default_of_writing}` "
         f"([below](#words-about-pictures)). {_against(verdict, own, default_of_writing)}"
     )
 
@@ -153,16 +153,16 @@ def _unmeasured(candidates: Sequence[str], verdict: Mapping[str, Any]) -> str:
         else:
             all_runs = dict.fromkeys(figure["criterion"].partition(":")[0] for figure in verdict["against_others"])
             own = ", ".join(run for run in all_runs if run not in runs)
-            parts.append(f"`{candidate}` could be computed only after the runs that choose: {own} has it alone.")
+            parts.append(f"`{candidate}` was added after the runs that choose; only {own} has it.")
     return " ".join(parts)
 
 
 def _option(option: Mapping[str, Any]) -> str:
     second, unseen = option["second_half"], option["report_unseen"]
     return (
-        f"`{option['other']}` against `{option['today']}`, by the same rule: on the second halves better by "
-        f"{second['better']} figures, worse by {second['worse']} and not told apart by {second['alike']}; on unseen "
-        f"data better by {unseen['better']}, worse by {unseen['worse']}. The option's default "
+        f"`{option['other']}` against `{option['today']}`, by the same rule: on the second halves, better by "
+        f"{second['better']} figures, worse by {second['worse']} and not told apart by {second['alike']}. On unseen "
+        f"data, better by {unseen['better']}, worse by {unseen['worse']}. The option's default "
         f"{'moves' if option['moves'] else 'stays'}."
     )
 

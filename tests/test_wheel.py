@@ -2,6 +2,7 @@
 
 import email
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ BUILD = "import setuptools.build_meta, sys; setuptools.build_meta.build_{}(sys.a
 def sources(tmp_path_factory):
     """What this checkout is built from, as links beside it, so that no earlier build gets into it."""
     folder = tmp_path_factory.mktemp("sources")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         (folder / name).symlink_to(ROOT / name)
     leave_out = shutil.ignore_patterns("*.egg-info", "__pycache__")
     shutil.copytree(ROOT / "src", folder / "src", copy_function=os.symlink, ignore=leave_out)
@@ -74,7 +75,7 @@ def test_the_sdist_has_what_the_wheel_is_built_from(sdist):
     inside = {member.name.partition("/")[2]: member for member in sdist.getmembers() if not member.isdir()}
     assert all(member.isfile() for member in inside.values())  # no links to this checkout
     written = {"PKG-INFO", "setup.cfg", *(name for name in inside if ".egg-info/" in name)}
-    files = {f"src/{name}" for name in package_files()} | {"LICENSE", "README.md", "pyproject.toml"}
+    files = {f"src/{name}" for name in package_files()} | {"LICENSE", "README.md", "pyproject.toml", "setup.py"}
     assert inside.keys() - written == files
     assert Path(sdist.name).stat().st_size <= MOST_BYTES
 
@@ -95,6 +96,11 @@ def test_the_wheel_says_what_it_is(wheel):
     assert metadata["Name"] == "whyformer"
     assert metadata["License-Expression"] == "MIT"
     assert metadata["Description-Content-Type"] == "text/markdown"
+    address = metadata["Project-URL"].removeprefix("Repository, ")
+    links = re.findall(r"\]\(([^)#]+)", metadata.get_payload())
+    assert f"{address}/raw/main/docs/pictures/strip.png" in links
+    assert f"{address}/blob/main/docs/start/install.md" in links
+    assert all(link.startswith("https://") for link in links)
     assert wheel.read(f"{folder}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
     assert b"whyformer = whyformer.cli:main" in wheel.read(f"{folder}/entry_points.txt")
     assert metadata["Version"] in (ROOT / "CHANGELOG.md").read_text()

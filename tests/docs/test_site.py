@@ -61,6 +61,12 @@ def test_every_public_name_is_on_the_pages_of_the_api(site):
     assert not [name for name in names if f'id="whyformer.{name}"' not in text]
 
 
+def test_pages_that_a_docstring_names_are_links(site):
+    text = "".join(page.read_text() for page in (site / "api").glob("*.html"))
+    assert 'href="../guides/models.html"' in text
+    assert not re.search(r"docs/[\w/-]+\.md", text)
+
+
 def test_formulas_are_drawn_by_the_browser_itself(site):
     for page in site.rglob("*.html"):
         assert "arithmatex" not in page.read_text(), page.name

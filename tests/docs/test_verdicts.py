@@ -74,7 +74,7 @@ def test_each_kind_has_its_verdict_in_words(page):
 def test_where_the_library_takes_another_default_the_page_says_which_is_better(page):
     assert "On unseen data `new` is better than `old` by 1 of 1 figures and worse by 0." in page
     assert (
-        "without them it is better by 1 and worse by 1. The library does not take it there: its default is `rival`"
+        "Without them it is better by 1 and worse by 1. The library does not use it there: the default is `rival`"
         in page
     )
     assert "Against `new` that is, by vlm: p, f: better, +5.0 [+0.0, +9.0], corrected p 0.020." in page
@@ -83,7 +83,7 @@ def test_where_the_library_takes_another_default_the_page_says_which_is_better(p
 def test_candidates_without_values_are_named_with_the_reason(page):
     assert "Of 4 candidates, no run has `lost`: `benchmarks/confirm.py` leaves out what the version" in page
     assert "`old` refused the models of vlm, so it has no values there." in page
-    assert "`late` could be computed only after the runs that choose: vlm has it alone." in page
+    assert "`late` was added after the runs that choose; only vlm has it." in page
 
 
 def test_the_published_page_has_a_verdict_of_every_kind():

@@ -19,6 +19,7 @@ from whyformer.cli.console import complain
 from whyformer.cli.evaluate_commands import demo, evaluate_command, report_command, schema
 from whyformer.cli.explain_command import continue_, explain_command
 from whyformer.cli.listings import doctor_command, methods, models
+from whyformer.cli.mcp_command import mcp_command
 from whyformer.cli.recommend_command import recommend_command
 from whyformer.cli.response_command import response_
 from whyformer.cli.support_command import calibrate_command, support_command
@@ -176,3 +177,6 @@ app.command(
     "app",
     epilog=help_examples("whyformer app", "whyformer app --model ./my-model --port 8000", "whyformer app --any-model"),
 )(web_page)
+app.command("mcp", epilog=help_examples("whyformer mcp", "whyformer mcp --folder ./documents --model ./my-model"))(
+    mcp_command
+)
