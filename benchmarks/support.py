@@ -24,7 +24,8 @@ from real_responses import cosines
 from whyformer.api.calibrate import balanced_accuracy, fit, labelled_units, wilson
 from whyformer.api.calibration_data import case_response, case_rows
 from whyformer.api.calibrations import model_digest
-from whyformer.api.verdict_models import figures_of, rule_verdict
+from whyformer.api.verdict_models import figures_of
+from whyformer.api.verdict_rules import rule_verdict
 from whyformer.facts import SupportCase, support_case, word_overlap
 from whyformer.facts.statements import PLAIN_STATEMENTS, StatementKind
 from whyformer.results.response import Response

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,8 @@ import numpy as np
 from whyformer.api.answer_support import answer_support
 from whyformer.api.calibration_data import case_response, case_rows
 from whyformer.api.calibrations import model_digest
-from whyformer.api.verdict_models import (
-    FIGURES,
-    TAU_NECESSITY,
-    Calibration,
-    VerdictModel,
-    figures_of,
-    least_probability,
-)
+from whyformer.api.verdict_models import FIGURES, SERVED_FIGURES, Calibration, VerdictModel, figures_of, with_reserve
+from whyformer.api.verdict_rules import TAU_NECESSITY
 from whyformer.errors import WhyformerError, check_count
 from whyformer.extras import extra
 from whyformer.facts.statements import PLAIN_STATEMENTS, StatementKind, support_case
@@ -51,13 +45,24 @@ class LabelledUnit:
     @property
     def is_decidable(self) -> bool:
         """Whether the model can know: what it does not know itself cannot be read from it."""
-        return not (self.knows is False and self.kind in ("swapped", "by_heart"))
+        return not is_unknown(self.kind, self.knows)
+
+
+def is_unknown(kind: str, knows: bool | None) -> bool:
+    """Whether a unit is about something that the model answers wrongly itself, so that nothing can tell."""
+    return knows is False and kind in ("swapped", "by_heart")
 
 
 def labelled_units(rows: Iterable[Mapping[str, Any]]) -> list[LabelledUnit]:
-    """The units of measured rows; even seeds fit."""
+    """The units of measured rows; even seeds fit. Of what the model does not know, "cannot tell" is right, too."""
     return [
-        LabelledUnit(read_unit(row["unit"]), tuple(row["right"]), row["seed"] % 2, row["kind"], row.get("knows"))
+        LabelledUnit(
+            read_unit(row["unit"]),
+            (*row["right"], *(("cannot tell",) if is_unknown(row["kind"], row.get("knows")) else ())),
+            row["seed"] % 2,
+            row["kind"],
+            row.get("knows"),
+        )
         for row in rows
     ]
 
@@ -122,9 +127,17 @@ def calibrate_on_log(
 
 def fit(units: Sequence[LabelledUnit], model: str, digest: str, data: str) -> Calibration:
     """Fit a model per verdict on one half of the units, and count the errors of each on the other."""
+    calibration = _fitted(units, model, digest, data, tuple(FIGURES))
+    if "score" not in calibration.figures:
+        return calibration
+    return replace(calibration, served=_fitted(units, model, digest, data, SERVED_FIGURES))
+
+
+def _fitted(units: Sequence[LabelledUnit], model: str, digest: str, data: str, figures: Sequence[str]) -> Calibration:
+    """The calibration by some figures."""
     own = [one for one in units if one.is_decidable]
     fitted = [one for one in own if one.half == 0]
-    names = [name for name in FIGURES if all(name in figures_of(one.unit) for one in own)]
+    names = [name for name in figures if all(name in figures_of(one.unit) for one in own)]
     models: dict[str, VerdictModel] = {
         verdict: _logistic(fitted, verdict, names)
         for verdict in VERDICTS
@@ -137,9 +150,9 @@ def fit(units: Sequence[LabelledUnit], model: str, digest: str, data: str) -> Ca
             f"{', '.join(f'{number} {verdict}' for verdict, number in count.items() if number) or 'none'}."
         )
     draft = Calibration(model, digest, data, models, 0.0, {}, _threshold(fitted))
-    draft = Calibration(model, digest, data, models, least_probability(draft, fitted), {}, draft.tau)
-    held_out = [one for one in own if one.half == 1]
-    decided = [(draft.decide(one.unit)[0], one.right) for one in held_out]
+    unknown = [one for one in units if not one.is_decidable and names_of(one) >= set(names)]
+    draft = with_reserve(draft, [*fitted, *(one for one in unknown if one.half == 0)])
+    decided = [(draft.decide(one.unit)[0], one.right) for one in own if one.half == 1]
     errors: dict[str, VerdictError] = {
         verdict: _error([verdict not in right for given, right in decided if given == verdict])
         for verdict in dict.fromkeys(given for given, _ in decided)
@@ -147,11 +160,23 @@ def fit(units: Sequence[LabelledUnit], model: str, digest: str, data: str) -> Ca
     }
     report = {
         "fitted": len(fitted),
-        "held_out": len(held_out),
+        "held_out": len(decided),
         "balanced_accuracy": balanced_accuracy(decided),
         "cannot_tell": round(sum(given == "cannot tell" for given, _ in decided) / max(1, len(decided)), 4),
+        "unknown": _unknown_report(draft, [one for one in unknown if one.half == 1]),
     }
-    return Calibration(model, digest, data, models, draft.least, errors, draft.tau, report)
+    return replace(draft, errors=errors, report=report)
+
+
+def names_of(one: LabelledUnit) -> set[str]:
+    """The figures of a unit by name."""
+    return set(figures_of(one.unit))
+
+
+def _unknown_report(calibration: Calibration, units: Sequence[LabelledUnit]) -> dict[str, int]:
+    """The verdicts on units about what the model does not know itself."""
+    given = [calibration.decide(one.unit)[0] for one in units]
+    return {verdict: given.count(verdict) for verdict in dict.fromkeys(given)}
 
 
 def balanced_accuracy(decided: Sequence[tuple[str, Sequence[str]]]) -> float | None:
