@@ -30,9 +30,9 @@ def answer_support(
     """The verdict on each sentence of an answer; `options` are those of `Response.support`."""
     context = None if documents is None else list(documents)
     if isinstance(model, ServedScorer):
-        asked = model.prompt(prompt, context)
-        reply = served_reply(model, asked, answer)
-        return served_support(model, reply, spans_of(reply.text, reply.tokens, units), sources_of(asked), options)
+        read = model.prompt(prompt, context)
+        reply = served_reply(model, read, answer)
+        return served_support(model, reply, spans_of(reply.text, reply.tokens, units), sources_of(read), options)
     opening = encode_prompt(model, prompt, context)
     reply = reply_of(model, opening, answer)
     spans = spans_of(reply.text, reply.tokens, units)

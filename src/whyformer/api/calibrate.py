@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from whyformer.api.answer_support import answer_support
-from whyformer.api.calibration_data import case_response, case_rows
+from whyformer.api.calibration_data import case_rows, case_support
 from whyformer.api.calibrations import model_digest
+from whyformer.api.served_scorer import ServedScorer
 from whyformer.api.verdict_models import FIGURES, SERVED_FIGURES, Calibration, VerdictModel, figures_of, with_reserve
 from whyformer.api.verdict_rules import TAU_NECESSITY
 from whyformer.errors import WhyformerError, check_count
@@ -68,26 +69,30 @@ def labelled_units(rows: Iterable[Mapping[str, Any]]) -> list[LabelledUnit]:
 
 
 def generated_rows(
-    loaded_model: LoadedModel, seeds: int, kinds: Sequence[StatementKind], *, is_plain: bool, progress: bool = False
+    model: LoadedModel | ServedScorer,
+    seeds: int,
+    kinds: Sequence[StatementKind],
+    *,
+    is_plain: bool,
+    progress: bool = False,
 ) -> list[dict[str, Any]]:
     """Measure generated cases of each kind."""
     check_count("seeds", seeds)
     rows = []
     wanted = [(seed, kind) for seed in range(seeds) for kind in kinds]
-    for seed, kind in track(wanted, f"calibrating {loaded_model.name}", progress=progress):
+    for seed, kind in track(wanted, f"calibrating {model.name}", progress=progress):
         case = support_case(seed, kind, register="plain" if is_plain else "prose", sentences=9)
-        response = case_response(loaded_model, case)
-        rows += case_rows(case, response.support(judge=not is_plain))
+        rows += case_rows(case, case_support(model, case, judge=not is_plain))
     return rows
 
 
 def calibrate(
-    loaded_model: LoadedModel, *, seeds: int = 32, register: str | None = None, progress: bool = False
+    model: LoadedModel | ServedScorer, *, seeds: int = 32, register: str | None = None, progress: bool = False
 ) -> Calibration:
     """Calibrate the verdicts of a model on generated answers.
 
     Args:
-        loaded_model: The model.
+        model: The model.
         seeds: How many cases of each kind are drawn.
         register: "prose", or "plain" for models of Facts World; by default "plain" for mini-llm.
         progress: Whether to show a progress bar.
@@ -98,22 +103,22 @@ def calibrate(
     Raises:
         WhyformerError: If there are too few cases to fit a verdict.
     """
-    is_plain = register == "plain" or (register is None and loaded_model.name == "mini-llm")
+    is_plain = register == "plain" or (register is None and model.name == "mini-llm")
     kinds = PLAIN_STATEMENTS if is_plain else tuple(StatementKind.__args__)  # type: ignore[attr-defined]
-    rows = generated_rows(loaded_model, seeds, kinds, is_plain=is_plain, progress=progress)
+    rows = generated_rows(model, seeds, kinds, is_plain=is_plain, progress=progress)
     data = f"{len(rows)} generated sentences of the {'plain' if is_plain else 'prose'} register"
-    return fit(labelled_units(rows), loaded_model.name, model_digest(loaded_model), data)
+    return fit(labelled_units(rows), model.name, _digest(model), data)
 
 
 def calibrate_on_log(
-    loaded_model: LoadedModel, answers: Sequence[LoggedAnswer], name: str, *, progress: bool = False
+    model: LoadedModel | ServedScorer, answers: Sequence[LoggedAnswer], name: str, *, progress: bool = False
 ) -> Calibration:
     """Calibrate the verdicts of a model on labelled answers: odd rows fit, even ones say how often they are wrong."""
     units = []
-    for answer in track(answers, f"calibrating {loaded_model.name}", progress=progress):
+    for answer in track(answers, f"calibrating {model.name}", progress=progress):
         if answer.labels is None:
             raise WhyformerError(f"row {answer.number} has no labels: true or false for each sentence of the answer.")
-        support = answer_support(loaded_model, answer.prompt, answer.answer, answer.documents, judge=True)
+        support = answer_support(model, answer.prompt, answer.answer, answer.documents, judge=True)
         if len(answer.labels) != len(support.units):
             raise WhyformerError(
                 f"row {answer.number} has {len(answer.labels)} labels, and the answer {len(support.units)} sentences."
@@ -122,7 +127,12 @@ def calibrate_on_log(
             right: tuple[Verdict, ...] = ("from sources", "from memory") if is_supported else FAULTS
             units.append(LabelledUnit(unit, right, (answer.number + 1) % 2))
     data = f"{len(units)} labelled sentences of {name}"
-    return fit(units, loaded_model.name, model_digest(loaded_model), data)
+    return fit(units, model.name, _digest(model), data)
+
+
+def _digest(model: LoadedModel | ServedScorer) -> str:
+    """The digest of the weights of a loaded model."""
+    return model_digest(model) if isinstance(model, LoadedModel) else ""
 
 
 def fit(units: Sequence[LabelledUnit], model: str, digest: str, data: str) -> Calibration:
