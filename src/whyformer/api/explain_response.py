@@ -305,7 +305,7 @@ def choose_response_method(name: str | None, backward: str | None) -> Method:
     method = method_named(RESPONSE_DEFAULT[0] if name is None else name)
     if method.reads.subsets:
         return check_backward(method, backward)
-    return choose_method(name, backward, RESPONSE_DEFAULT)[0]
+    return choose_method(name, backward, RESPONSE_DEFAULT, of_response=True)[0]
 
 
 def _checked_options(
