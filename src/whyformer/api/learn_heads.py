@@ -118,10 +118,11 @@ def measured_example(run: LearningRun, reply: Reply, number: int) -> tuple[Tenso
     all_sources = sources_of(reply.prompt)
     kept = set(places_but_the_question(reply.prompt, all_sources))
     sources = [source for source in all_sources if (source.start, source.end) in kept]
-    rng = np.random.default_rng((run.seed, number))
-    masks = torch.from_numpy(rng.random((run.masks, len(sources))) < 0.5)
-    if len(sources) < LEAST_SOURCES:
-        masks = torch.zeros_like(masks)
+    rng, is_enough = np.random.default_rng((run.seed, number)), len(sources) >= LEAST_SOURCES
+    sources = sources if is_enough else list(all_sources)
+    masks = (
+        torch.from_numpy(rng.random((run.masks, len(sources))) < 0.5) & is_enough
+    )  # else none is kept, and none learned
     features = masks.float() @ source_attention(run.model, reply, sources)
     return features, masked_log_odds(run.model, reply, sources, masks).float()
 
