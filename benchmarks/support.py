@@ -24,7 +24,8 @@ from real_responses import cosines
 from whyformer.api.calibrate import balanced_accuracy, fit, labelled_units, wilson
 from whyformer.api.calibration_data import case_response, case_rows
 from whyformer.api.calibrations import model_digest
-from whyformer.api.verdict_models import figures_of, rule_verdict
+from whyformer.api.verdict_models import figures_of
+from whyformer.api.verdict_rules import rule_verdict
 from whyformer.facts import SupportCase, support_case, word_overlap
 from whyformer.facts.statements import PLAIN_STATEMENTS, StatementKind
 from whyformer.results.response import Response
@@ -38,11 +39,15 @@ def kinds_of(register: str) -> tuple[str, ...]:
     return PLAIN_STATEMENTS if register == "plain" else get_args(StatementKind)
 
 
+def register_of(model: str) -> str:
+    return "plain" if model.startswith("mini-") else "prose"
+
+
 def measure(options: argparse.Namespace) -> None:
     """The figures of every case that the file does not have."""
     model = whyformer.load(options.model, dtype=options.dtype)
     encoder = whyformer.load(options.encoder, dtype="float32") if options.encoder else None
-    register = "plain" if options.model.startswith("mini-") else "prose"
+    register = register_of(options.model)
     known = {(row["seed"], row["case"]) for row in rows_of(options.out)}
     end = time.monotonic() + options.seconds
     for seed in range(options.first, options.first + options.seeds):
@@ -56,6 +61,7 @@ def measure(options: argparse.Namespace) -> None:
             seconds = time.process_time() - start
             rows = case_rows(case, support)
             more = {"model": model.name, "seconds": round(seconds, 3), **controls(case, encoder)}
+            more |= {"register": register, "sentences": options.sentences}
             more |= {"forwards": support.forwards, "full_forwards": support.full_forwards}
             if options.full:
                 more |= full(case, response, options.judge)
@@ -125,6 +131,8 @@ def summarise(options: argparse.Namespace) -> None:
             "cost": cost(rows),
             "agreement_with_full": full_agreement(rows, calibration),
             "verdicts": {name: by_kind(held_out, given) for name, given in verdicts.items()},
+            "unknown": unknown(rows, calibration),
+            "groups": by_group(held_out, verdicts["calibrated"]),
             "auroc": {kind: aurocs(held_out, kind) for kind in ("made_up", "swapped", "unanswerable")},
         }
         runs.append({**run, "calibration": calibration.to_dict()})
@@ -147,8 +155,13 @@ def full_agreement(rows: list[dict[str, Any]], calibration: Any) -> dict[str, An
         return None
     same = sum(row["unit"]["verdict"] == row["full_verdicts"][row["statement"]] for row in own)
     low, high = wilson(same, len(own))
+    sets = [(row["unit"]["carrying"], row["full_carrying"][row["statement"]]) for row in own]
+    sets = [(mine, theirs) for mine, theirs in sets if mine or theirs]
+    carrying = {"same": sum(sorted(mine) == sorted(theirs) for mine, theirs in sets), "of": len(sets)}
     share = sum(row["forwards"] for row in own) / sum(row["full_spent"] for row in own)
-    return {"same": same, "of": len(own), "low": round(low, 4), "high": round(high, 4), "forwards": round(share, 4)}
+    return {"same": same, "of": len(own), "low": round(low, 4), "high": round(high, 4), "forwards": round(share, 4)} | {
+        "carrying": carrying
+    }
 
 
 def by_kind(held_out: list[tuple[dict[str, Any], Any]], given: list[str]) -> dict[str, Any]:
@@ -161,6 +174,48 @@ def by_kind(held_out: list[tuple[dict[str, Any], Any]], given: list[str]) -> dic
         result[kind] = {"right": sum(right), "of": len(right), "low": round(low, 4), "high": round(high, 4)}
     decided = [(verdict, one.right) for (_, one), verdict in zip(held_out, given, strict=True)]
     return {"kinds": result, "balanced_accuracy": balanced_accuracy(decided)}
+
+
+def unknown(rows: list[dict[str, Any]], calibration: Any) -> dict[str, Any]:
+    """How often no verdict is given on sentences about what the model does not know itself, by kind."""
+    own = [one for one in labelled_units(rows) if one.half == 1 and not one.is_decidable]
+    result: dict[str, Any] = {}
+    for kind in dict.fromkeys(one.kind for one in own):
+        units = [one.unit for one in own if one.kind == kind]
+        each = {
+            "calibrated": [calibration.decide(unit)[0] for unit in units],
+            "thresholds": [rule_verdict(unit) for unit in units],
+        }
+        result[kind] = {name: counted([one == "cannot tell" for one in given]) for name, given in each.items()}
+    return result
+
+
+def counted(right: list[bool]) -> dict[str, Any]:
+    low, high = wilson(sum(right), len(right))
+    return {"right": sum(right), "of": len(right), "low": round(low, 4), "high": round(high, 4)}
+
+
+def by_group(held_out: list[tuple[dict[str, Any], Any]], given: list[str]) -> dict[str, Any]:
+    """The share of right verdicts by where the first cause stands, by length, and by the number of sentences."""
+    result: dict[str, dict[str, list[bool]]] = {}
+    for (row, one), verdict in zip(held_out, given, strict=True):
+        for name, group in groups_of(row):
+            result.setdefault(name, {}).setdefault(group, []).append(verdict in one.right)
+    return {name: {group: counted(right) for group, right in own.items()} for name, own in result.items()}
+
+
+def groups_of(row: dict[str, Any]) -> list[tuple[str, str]]:
+    """The groups of a sentence: the third of the documents that it comes from, its length, the length of these."""
+    sentences, tokens = row.get("sentences", 9), row["unit"]["tokens"]
+    groups = [("length", "up to 5 tokens" if tokens <= 5 else "6 to 10 tokens" if tokens <= 10 else "over 10 tokens")]
+    groups.append(("sources", f"{sentences} sentences"))
+    if row["causes"] and row["case"] != "several":  # which has two sets of documents
+        case = support_case(
+            row["seed"], row["case"], register=row.get("register", register_of(row["model"])), sentences=sentences
+        )
+        third = 3 * min(row["causes"][0]) // len(case.documents)
+        groups.append(("position", ("first third", "middle third", "last third")[min(third, 2)]))
+    return groups
 
 
 def aurocs(held_out: list[tuple[dict[str, Any], Any]], kind: str) -> dict[str, Any]:

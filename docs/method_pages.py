@@ -63,17 +63,18 @@ def method_pages(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def page(name: str, method: Method, text: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """The page of a method; one that must be learned first says how instead of showing a picture of its own."""
     formulas = "\n\n".join(f"$$\n{formula}\n$$" for formula in text["formula"])
     parts = [
         f"# {name}",
         method.summary,
-        f"![{_alternative(name)}](../pictures/method-{name}.png)",
+        "" if "use" in text else f"![{_alternative(name)}](../pictures/method-{name}.png)",
         text["says"],
         "## Formula",
         formulas,
         legend(name, text),
         "## Use it",
-        f"```python\n{example(name)}\n```",
+        text.get("use", f"```python\n{example(name)}\n```").strip(),
         options(method),
         "## Cost",
         cost(name, method),

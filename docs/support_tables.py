@@ -36,9 +36,24 @@ def verdicts(path: Path) -> str:
             own = [run["verdicts"][manner]["kinds"].get(kind) for manner in ("calibrated", "thresholds")]
             if all(own):
                 lines.append([run["model"], text, str(own[0]["of"]), *(share(one) for one in own)])
+        for kind, each in run.get("unknown", {}).items():
+            own = [each[manner] for manner in ("calibrated", "thresholds")]
+            text = f'{KINDS[kind]}, which the model does not know: "cannot tell"'
+            lines.append([run["model"], text, str(own[0]["of"]), *(share(one) for one in own)])
         means = [f"{100 * run['verdicts'][manner]['balanced_accuracy']:.1f}" for manner in ("calibrated", "thresholds")]
         lines.append([run["model"], "balanced accuracy", str(run["held_out"]), *means])
     return rows(["model", "sentences", "held out", "right, calibrated, %", "right, by thresholds, %"], lines)
+
+
+def groups(path: Path) -> str:
+    """The share of right verdicts by position of the cause, by length, and by the number of sources."""
+    lines = [
+        [run["model"], name, group, str(one["of"]), share(one)]
+        for run in runs(path)
+        for name, own in run.get("groups", {}).items()
+        for group, one in own.items()
+    ]
+    return rows(["model", "by", "group", "held out", "right, %"], lines)
 
 
 def share(one: dict[str, Any]) -> str:

@@ -786,6 +786,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "real-models": real_models,
     "real-responses": real_responses,
     "support-verdicts": lambda: support_tables.verdicts(RESULTS / "support.json"),
+    "support-groups": lambda: support_tables.groups(RESULTS / "support.json"),
     "support-figures": lambda: support_tables.figures(RESULTS / "support.json"),
     "support-cost": lambda: support_tables.cost(RESULTS / "support.json"),
     "decoder-sinks": lambda: sink_tables.sinks(RESULTS / "decoder_sinks.json"),

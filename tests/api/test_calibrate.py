@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import whyformer
 from whyformer.api import calibrations
 from whyformer.api.calibrate import LabelledUnit, balanced_accuracy, fit, wilson
 from whyformer.api.calibrations import calibration_of, model_digest, save_calibration
-from whyformer.api.verdict_models import Calibration, VerdictModel, agreement, read_calibration, rule_verdict
+from whyformer.api.verdict_models import Calibration, VerdictModel, read_calibration
+from whyformer.api.verdict_rules import agreement, reason_for, rule_verdict
 from whyformer.errors import WhyformerError
 from whyformer.results.support import UnitSupport, VerdictError
 
@@ -49,9 +51,48 @@ def test_a_probability_is_the_logistic_function_of_figures():
     assert model.probability({"necessity": 4.0, "lowest": -2.0}) == pytest.approx(1 / (1 + np.exp(-0.8)))
 
 
-def test_what_a_model_does_not_know_is_not_fitted():
-    unknown = [LabelledUnit(unit(-2, -14), ("not supported",), 0, "swapped", knows=False)] * 50
-    assert fit(drawn(40) + unknown, "m", "d", "x").to_dict() == fit(drawn(40), "m", "d", "x").to_dict()
+def test_what_a_model_does_not_know_changes_no_verdict_model_and_gets_no_verdict():
+    doubted = unit(-4, -14, own_log_probability=-3.8)
+    own = [LabelledUnit(doubted, ("not supported", "cannot tell"), n % 2, "swapped", knows=False) for n in range(30)]
+    known = [
+        replace(one, unit=replace(one.unit, own_answer=one.unit.text, own_log_probability=one.unit.log_probability))
+        for one in drawn(40)
+    ]
+    calibration, other = fit(known + own, "m", "d", "x"), fit(known, "m", "d", "x")
+    assert calibration.models == other.models
+    assert (calibration.indifference, other.indifference) == (0.5, 0.0)
+    assert calibration.decide(doubted)[0] == "cannot tell"
+    assert other.decide(doubted)[0] == "from sources"
+    assert calibration.report["unknown"] == {"cannot tell": 15}
+    assert "This model does not know" in reason_for("cannot tell", doubted)
+
+
+def test_served_models_have_verdicts_without_white_box_scores():
+    calibration = fit(drawn(40), "m", "d", "x")
+    assert "score" in calibration.figures
+    served = calibration.served
+    assert set(calibration.figures) - set(served.figures) == {"score"}
+    assert served.decide(unit(-2, -14, score=None))[0] == "from sources"
+
+
+@pytest.mark.parametrize("weight", [0.3, -0.3, 3.0])
+def test_a_verdict_is_settled_just_if_no_value_of_a_missing_figure_changes_it(weight):
+    models = {
+        "from sources": VerdictModel(1.0, {"necessity": 0.5, "judgement": weight}),
+        "not supported": VerdictModel(-1.0, {"necessity": -0.5, "judgement": -weight}),
+    }
+    calibration = Calibration("m", "d", "x", models, 0.5, {})
+    for gain in np.linspace(-8, 12, 21):
+        own = unit(-2.0, -2.0 - gain, own_answer=None, own_log_probability=None)
+        judged = [replace(own, judgement=value) for value in np.linspace(-6, 6, 13)]
+        each = {calibration.decide(one)[0] for one in judged}
+        figures = calibration.settled_figures(own)
+        assert (figures is not None) == (len(each) == 1 and each != {"cannot tell"})
+        if figures is not None:
+            verdict, probabilities = calibration.decide(own, figures)
+            assert verdict in each
+            least = min(calibration.decide(one)[1][verdict] for one in judged)
+            assert probabilities[verdict] == pytest.approx(least, abs=1e-4)
 
 
 def test_too_few_units_are_refused():

@@ -46,6 +46,25 @@ OTLP = {
 }
 
 
+NESTED = {
+    "llm": {
+        "input_messages": [{"message": one} for one in MESSAGES],
+        "output_messages": [
+            {"message": {"role": "assistant", "contents": [{"message_content": {"text": "In Rome."}}]}}
+        ],
+    }
+}
+COLUMNS = {
+    "name": "chat",
+    "attributes.llm.input_messages": [{f"message.{key}": value for key, value in one.items()} for one in MESSAGES],
+    "attributes.llm.output_messages": [{"message.role": "assistant", "message.content": "In Rome."}],
+}
+OPENLLMETRY = {
+    **{f"gen_ai.prompt.{n}.{key}": value for n, one in enumerate(MESSAGES) for key, value in one.items()},
+    "gen_ai.completion.0.content": "In Rome.",
+}
+
+
 def read(tmp_path, *rows, is_list=False):
     file = tmp_path / "log.jsonl"
     file.write_text(json.dumps(rows) if is_list else "\n".join(map(json.dumps, rows)))
@@ -59,12 +78,23 @@ def read(tmp_path, *rows, is_list=False):
         {"messages": [*MESSAGES, {"role": "assistant", "content": [{"type": "text", "text": "In Rome."}]}]},
         {"attributes": OPENINFERENCE},
         {"attributes": OTEL},
+        {"attributes": NESTED},
+        COLUMNS,
+        {"attributes": OPENLLMETRY},
         OTLP,
     ],
 )
 def test_messages_and_spans_are_a_prompt_and_an_answer(tmp_path, row):
     ((answer,), errors) = read(tmp_path, row)
     assert (answer.prompt, answer.answer, answer.documents, errors) == (MESSAGES, "In Rome.", None, [])
+
+
+@pytest.mark.parametrize("is_list", [True, False])
+def test_spans_that_call_no_model_are_left_out(tmp_path, is_list):
+    retriever = {"span_id": "r", "attributes": {"openinference.span.kind": "RETRIEVER", "input.value": "Where is it?"}}
+    model = {"context": {"span_id": "m"}, "attributes": OPENINFERENCE}
+    ((answer,), errors) = read(tmp_path, retriever, model, is_list=is_list)
+    assert (answer.name, errors) == ("m", [])
 
 
 @pytest.mark.parametrize("is_list", [True, False])

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from whyformer.api.citation_support import with_citations
 from whyformer.api.replies import Reply
+from whyformer.api.source_judgement import with_judged_sources
 from whyformer.api.source_removal import SourceRemoval, levels_of
 from whyformer.api.support_questions import CountedScorer, SupportQuestions
-from whyformer.api.verdict_models import (
-    TAU_NECESSITY,
-    Calibration,
-    figures_of,
-    reason_for,
-    rule_verdict,
-    uncalibrated_or,
-)
+from whyformer.api.verdict_models import Calibration, uncalibrated_or
+from whyformer.api.verdict_rules import TAU_NECESSITY, reason_for, rule_verdict
 from whyformer.errors import WhyformerError, check_count, nearest
 from whyformer.inputs.citations import CitationMarker, Citations, citation_markers, without_markers
 from whyformer.inputs.sources import Source
@@ -27,6 +23,7 @@ from whyformer.inputs.spans import Span
 from whyformer.removal.response_scorer import ResponseScorer
 from whyformer.results.support import Support, UnitSupport
 
+JUDGED = frozenset({"judgement", "judgement_gain"})  # figures for which the model is asked about a unit
 ScoreSources = Callable[[Sequence[Source]], "np.ndarray | None"]  # white-box scores [unit, source], signed
 
 
@@ -37,9 +34,10 @@ class SupportOptions:
     Attributes:
         budget: The most forward passes; None for no limit beside what the verdicts need.
         alone: Whether each source is also tried alone.
-        judge: Whether to measure the model's own judgement; None if its calibration needs it.
+        judge: Whether to measure the model's own judgement; None where it can change a calibrated verdict.
         every: Whether every source is removed, instead of those that can matter.
         citations: How the response cites its sources: a pattern or a mapping; by default [1], [doc-3], (source: name).
+        calibration: The file or the bundled name of a calibration; None for that of the model's weights, if any.
     """
 
     budget: int | None = None
@@ -47,6 +45,7 @@ class SupportOptions:
     judge: bool | None = None
     every: bool = False
     citations: Citations = None
+    calibration: str | Path | None = None
 
 
 def checked_options(options: Mapping[str, Any]) -> SupportOptions:
@@ -93,14 +92,17 @@ def assess(
     own = tuple(_without(span, reply, markers) for span in spans)
     questions = SupportQuestions(counted, reply.prompt, reply.text, reply.tokens, own, places)
     scores = None if score is None else score(chosen.all)
-    judge = _wants_judge(options.judge, calibration)
-    units = [_measured(questions, number, scores, judge=judge) for number in range(len(spans))]
+    units = [_measured(questions, number, scores) for number in range(len(spans))]
+    units = [_judged(questions, unit, number, options.judge, calibration) for number, unit in enumerate(units)]
+    notes = _budget_notes(units, calibration, options)
     units = [_decided(unit, calibration) for unit in units]
     removal = SourceRemoval(questions, chosen, scores, TAU_NECESSITY if calibration is None else calibration.tau)
     units = removal.by_unit(units, every=options.every, alone=options.alone)
+    units = with_judged_sources(units, removal)
     units = with_citations(units, removal, markers)
     full = counted.forwards - removal.forwards + 2 * len(chosen.all)
-    return Support(tuple(units), chosen.all, counted.forwards, full, uncalibrated_or(calibration), tuple(removal.notes))
+    notes = (*notes, *removal.notes)
+    return Support(tuple(units), chosen.all, counted.forwards, full, uncalibrated_or(calibration), notes)
 
 
 def _without(span: Span, reply: Reply, markers: Sequence[CitationMarker]) -> Span:
@@ -110,20 +112,39 @@ def _without(span: Span, reply: Reply, markers: Sequence[CitationMarker]) -> Spa
     return replace(span, tokens=tokens or span.tokens)
 
 
-def _wants_judge(judge: bool | None, calibration: Calibration | None) -> bool:
-    if judge is not None:
-        return judge
-    return calibration is not None and bool({"judgement", "judgement_gain"} & set(calibration.figures))
+def _budget_notes(
+    units: Sequence[UnitSupport], calibration: Calibration | None, options: SupportOptions
+) -> tuple[str, ...]:
+    """Say which verdicts lack figures that the calibration needs."""
+    count = sum(calibration is not None and calibration.settled_figures(unit) is None for unit in units)
+    if not count:
+        return ()
+    why = "the budget left out" if options.budget is not None else "the model cannot be asked for"
+    which = "1 verdict is" if count == 1 else f"{count} verdicts are"
+    return (f"{which} by thresholds, not calibrated: {why} figures that the calibration needs.",)
 
 
-def _measured(questions: SupportQuestions, number: int, scores: np.ndarray | None, *, judge: bool) -> UnitSupport:
-    """The figures of a unit that its verdict depends on."""
+def _judged(
+    questions: SupportQuestions, unit: UnitSupport, number: int, judge: bool | None, calibration: Calibration | None
+) -> UnitSupport:
+    """The unit with the model's own judgement of it, where asked for or where it can still change the verdict."""
+    if judge is None:
+        judge = (
+            calibration is not None
+            and bool(JUDGED & set(calibration.figures))
+            and calibration.settled_figures(unit) is None
+        )
+    if not judge or not questions.scorer.has_spare(4):
+        return unit
+    with_all, without = questions.judgements(number, [(), questions.places])
+    return replace(unit, judgement=with_all, judgement_without=without)
+
+
+def _measured(questions: SupportQuestions, number: int, scores: np.ndarray | None) -> UnitSupport:
+    """The figures of a unit that its verdict depends on, without judgements."""
     span = questions.spans[number]
     with_all, without = (values[list(span.tokens)] for values in questions.token_values([(), questions.places]))
     own = questions.own_answer(number) if questions.scorer.has_spare(2) else None
-    judgements: list[float] | list[None] = [None, None]
-    if judge and questions.scorer.has_spare(4):
-        judgements = questions.judgements(number, [(), questions.places])
     return UnitSupport(
         start=span.start,
         end=span.end,
@@ -138,17 +159,16 @@ def _measured(questions: SupportQuestions, number: int, scores: np.ndarray | Non
         without_earlier=questions.without_earlier(number) if questions.scorer.has_spare(1) else None,
         own_answer=None if own is None else own[0],
         own_log_probability=None if own is None else own[1],
-        judgement=judgements[0],
-        judgement_without=judgements[1],
         score=None if scores is None or not scores.shape[1] else float(scores[number].max()),
     )
 
 
 def _decided(unit: UnitSupport, calibration: Calibration | None) -> UnitSupport:
-    """The unit with its verdict."""
-    if calibration is None or not set(calibration.figures) <= figures_of(unit).keys():
+    """The unit with its verdict: calibrated, or by thresholds where the figures do not suffice."""
+    figures = None if calibration is None else calibration.settled_figures(unit)
+    if calibration is None or figures is None:
         verdict = rule_verdict(unit)
         return replace(unit, verdict=verdict, reason=reason_for(verdict, unit))
-    verdict, probabilities = calibration.decide(unit)
+    verdict, probabilities = calibration.decide(unit, figures)
     error = calibration.errors.get(verdict)
     return replace(unit, verdict=verdict, reason=reason_for(verdict, unit), probabilities=probabilities, error=error)

@@ -159,9 +159,11 @@ def first_that_applies(
     options: Mapping[str, Any],
     run: Callable[[MethodChoice], _Result],
     default: tuple[str, Backward] = DEFAULT_CHOICE,
+    *,
+    of_response: bool = False,
 ) -> _Result:
     """Result of `run` for the named method, else for the default or, where that fails, the best method that applies."""
-    chosen, way = choose_method(name, backward, default)
+    chosen, way = choose_method(name, backward, default, of_response=of_response)
     check_options(chosen, options)
     choice = MethodChoice(chosen, way, options)
     try:
@@ -192,10 +194,14 @@ def _fallbacks(default: MethodChoice, backward: str | None, error: UnsupportedMo
 
 
 def choose_method(
-    name: str | None, backward: str | None = None, default: tuple[str, Backward] = DEFAULT_CHOICE
+    name: str | None,
+    backward: str | None = None,
+    default: tuple[str, Backward] = DEFAULT_CHOICE,
+    *,
+    of_response: bool = False,
 ) -> tuple[Method, Backward]:
     """The method, and its backward rules."""
-    method = example_method_named(default[0] if name is None else name)
+    method = (method_named if of_response else example_method_named)(default[0] if name is None else name)
     if backward is None:
         return method, default[1] if name is None else method.backward
     check_choice("backward", backward, Backward)

@@ -57,19 +57,9 @@ class Origin:
         if module is None:
             raise WhyformerError(f"{self.name} is no longer in memory: keep the model until the audit file is saved.")
         model = LoadedModel(module, self.processor, self.name, self.place, self.stamps, self.notes)
-        weights, settings = digests_of(model)
+        header = audit_header(model)
         return {
-            "format": AUDIT_FORMAT,
-            "version": AUDIT_VERSION,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "model": {
-                "name": self.name,
-                "place": self.place or getattr(config_of(module), "_name_or_path", "") or None,
-                "revision": revision_of(module),
-                "architecture": type(module).__name__,
-                "weights": weights,
-                "files": settings,
-            },
+            **header,
             "input": identity_of(self.example),
             "question": {
                 "target": target_document(self.target),
@@ -78,14 +68,32 @@ class Origin:
             },
             "computation": {**computation(module), "seed": self.seed},
             "tolerance": tolerance(explanation.method, dtype_name(module)),
-            "doctor": _findings(model, explanation.method),
-            "controls": _controls(weights, explanation),
+            "doctor": doctor_findings(model, explanation.method),
+            "controls": _controls(header["model"]["weights"], explanation),
             "explanation": _plain(explanation),
         }
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         """Drop the model from a copy or pickle, which cannot be audited."""
         return type(None), ()
+
+
+def audit_header(model: LoadedModel) -> dict[str, Any]:
+    """The fields that every audit file begins with: its format, and the model."""
+    weights, settings = digests_of(model)
+    return {
+        "format": AUDIT_FORMAT,
+        "version": AUDIT_VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "model": {
+            "name": model.name,
+            "place": model.place or getattr(config_of(model.model), "_name_or_path", "") or None,
+            "revision": revision_of(model.model),
+            "architecture": type(model.model).__name__,
+            "weights": weights,
+            "files": settings,
+        },
+    }
 
 
 def origin_of(loaded_model: LoadedModel, example: Any, target: Any, readout: Any, truncate: bool) -> Origin:
@@ -128,7 +136,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _findings(model: LoadedModel, method: str) -> dict[str, Any]:
+def doctor_findings(model: LoadedModel, method: str) -> dict[str, Any]:
     """Findings of the doctor on the model and on this method."""
     try:
         result = checkup(model, names=[method])

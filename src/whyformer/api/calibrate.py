@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from whyformer.api.answer_support import answer_support
-from whyformer.api.calibration_data import case_response, case_rows
+from whyformer.api.calibration_data import case_rows, case_support
 from whyformer.api.calibrations import model_digest
-from whyformer.api.verdict_models import (
-    FIGURES,
-    TAU_NECESSITY,
-    Calibration,
-    VerdictModel,
-    figures_of,
-    least_probability,
-)
+from whyformer.api.served_scorer import ServedScorer
+from whyformer.api.verdict_models import FIGURES, SERVED_FIGURES, Calibration, VerdictModel, figures_of, with_reserve
+from whyformer.api.verdict_rules import TAU_NECESSITY
 from whyformer.errors import WhyformerError, check_count
 from whyformer.extras import extra
 from whyformer.facts.statements import PLAIN_STATEMENTS, StatementKind, support_case
@@ -51,38 +46,53 @@ class LabelledUnit:
     @property
     def is_decidable(self) -> bool:
         """Whether the model can know: what it does not know itself cannot be read from it."""
-        return not (self.knows is False and self.kind in ("swapped", "by_heart"))
+        return not is_unknown(self.kind, self.knows)
+
+
+def is_unknown(kind: str, knows: bool | None) -> bool:
+    """Whether a unit is about something that the model answers wrongly itself, so that nothing can tell."""
+    return knows is False and kind in ("swapped", "by_heart")
 
 
 def labelled_units(rows: Iterable[Mapping[str, Any]]) -> list[LabelledUnit]:
-    """The units of measured rows; even seeds fit."""
+    """The units of measured rows; even seeds fit. Of what the model does not know, "cannot tell" is right, too."""
     return [
-        LabelledUnit(read_unit(row["unit"]), tuple(row["right"]), row["seed"] % 2, row["kind"], row.get("knows"))
+        LabelledUnit(
+            read_unit(row["unit"]),
+            (*row["right"], *(("cannot tell",) if is_unknown(row["kind"], row.get("knows")) else ())),
+            row["seed"] % 2,
+            row["kind"],
+            row.get("knows"),
+        )
         for row in rows
     ]
 
 
 def generated_rows(
-    loaded_model: LoadedModel, seeds: int, kinds: Sequence[StatementKind], *, is_plain: bool, progress: bool = False
+    model: LoadedModel | ServedScorer,
+    seeds: int,
+    kinds: Sequence[StatementKind],
+    *,
+    is_plain: bool,
+    progress: bool = False,
 ) -> list[dict[str, Any]]:
     """Measure generated cases of each kind."""
     check_count("seeds", seeds)
     rows = []
     wanted = [(seed, kind) for seed in range(seeds) for kind in kinds]
-    for seed, kind in track(wanted, f"calibrating {loaded_model.name}", progress=progress):
+    for seed, kind in track(wanted, f"calibrating {model.name}", progress=progress):
         case = support_case(seed, kind, register="plain" if is_plain else "prose", sentences=9)
-        response = case_response(loaded_model, case)
-        rows += case_rows(case, response.support(judge=not is_plain))
+        rows += case_rows(case, case_support(model, case, judge=not is_plain))
     return rows
 
 
 def calibrate(
-    loaded_model: LoadedModel, *, seeds: int = 32, register: str | None = None, progress: bool = False
+    model: LoadedModel | ServedScorer, *, seeds: int = 32, register: str | None = None, progress: bool = False
 ) -> Calibration:
     """Calibrate the verdicts of a model on generated answers.
 
     Args:
-        loaded_model: The model.
+        model: The model.
         seeds: How many cases of each kind are drawn.
         register: "prose", or "plain" for models of Facts World; by default "plain" for mini-llm.
         progress: Whether to show a progress bar.
@@ -93,22 +103,22 @@ def calibrate(
     Raises:
         WhyformerError: If there are too few cases to fit a verdict.
     """
-    is_plain = register == "plain" or (register is None and loaded_model.name == "mini-llm")
+    is_plain = register == "plain" or (register is None and model.name == "mini-llm")
     kinds = PLAIN_STATEMENTS if is_plain else tuple(StatementKind.__args__)  # type: ignore[attr-defined]
-    rows = generated_rows(loaded_model, seeds, kinds, is_plain=is_plain, progress=progress)
+    rows = generated_rows(model, seeds, kinds, is_plain=is_plain, progress=progress)
     data = f"{len(rows)} generated sentences of the {'plain' if is_plain else 'prose'} register"
-    return fit(labelled_units(rows), loaded_model.name, model_digest(loaded_model), data)
+    return fit(labelled_units(rows), model.name, _digest(model), data)
 
 
 def calibrate_on_log(
-    loaded_model: LoadedModel, answers: Sequence[LoggedAnswer], name: str, *, progress: bool = False
+    model: LoadedModel | ServedScorer, answers: Sequence[LoggedAnswer], name: str, *, progress: bool = False
 ) -> Calibration:
     """Calibrate the verdicts of a model on labelled answers: odd rows fit, even ones say how often they are wrong."""
     units = []
-    for answer in track(answers, f"calibrating {loaded_model.name}", progress=progress):
+    for answer in track(answers, f"calibrating {model.name}", progress=progress):
         if answer.labels is None:
             raise WhyformerError(f"row {answer.number} has no labels: true or false for each sentence of the answer.")
-        support = answer_support(loaded_model, answer.prompt, answer.answer, answer.documents, judge=True)
+        support = answer_support(model, answer.prompt, answer.answer, answer.documents, judge=True)
         if len(answer.labels) != len(support.units):
             raise WhyformerError(
                 f"row {answer.number} has {len(answer.labels)} labels, and the answer {len(support.units)} sentences."
@@ -117,14 +127,27 @@ def calibrate_on_log(
             right: tuple[Verdict, ...] = ("from sources", "from memory") if is_supported else FAULTS
             units.append(LabelledUnit(unit, right, (answer.number + 1) % 2))
     data = f"{len(units)} labelled sentences of {name}"
-    return fit(units, loaded_model.name, model_digest(loaded_model), data)
+    return fit(units, model.name, _digest(model), data)
+
+
+def _digest(model: LoadedModel | ServedScorer) -> str:
+    """The digest of the weights of a loaded model."""
+    return model_digest(model) if isinstance(model, LoadedModel) else ""
 
 
 def fit(units: Sequence[LabelledUnit], model: str, digest: str, data: str) -> Calibration:
     """Fit a model per verdict on one half of the units, and count the errors of each on the other."""
+    calibration = _fitted(units, model, digest, data, tuple(FIGURES))
+    if "score" not in calibration.figures:
+        return calibration
+    return replace(calibration, served=_fitted(units, model, digest, data, SERVED_FIGURES))
+
+
+def _fitted(units: Sequence[LabelledUnit], model: str, digest: str, data: str, figures: Sequence[str]) -> Calibration:
+    """The calibration by some figures."""
     own = [one for one in units if one.is_decidable]
     fitted = [one for one in own if one.half == 0]
-    names = [name for name in FIGURES if all(name in figures_of(one.unit) for one in own)]
+    names = [name for name in figures if all(name in figures_of(one.unit) for one in own)]
     models: dict[str, VerdictModel] = {
         verdict: _logistic(fitted, verdict, names)
         for verdict in VERDICTS
@@ -137,9 +160,9 @@ def fit(units: Sequence[LabelledUnit], model: str, digest: str, data: str) -> Ca
             f"{', '.join(f'{number} {verdict}' for verdict, number in count.items() if number) or 'none'}."
         )
     draft = Calibration(model, digest, data, models, 0.0, {}, _threshold(fitted))
-    draft = Calibration(model, digest, data, models, least_probability(draft, fitted), {}, draft.tau)
-    held_out = [one for one in own if one.half == 1]
-    decided = [(draft.decide(one.unit)[0], one.right) for one in held_out]
+    unknown = [one for one in units if not one.is_decidable and names_of(one) >= set(names)]
+    draft = with_reserve(draft, [*fitted, *(one for one in unknown if one.half == 0)])
+    decided = [(draft.decide(one.unit)[0], one.right) for one in own if one.half == 1]
     errors: dict[str, VerdictError] = {
         verdict: _error([verdict not in right for given, right in decided if given == verdict])
         for verdict in dict.fromkeys(given for given, _ in decided)
@@ -147,11 +170,23 @@ def fit(units: Sequence[LabelledUnit], model: str, digest: str, data: str) -> Ca
     }
     report = {
         "fitted": len(fitted),
-        "held_out": len(held_out),
+        "held_out": len(decided),
         "balanced_accuracy": balanced_accuracy(decided),
         "cannot_tell": round(sum(given == "cannot tell" for given, _ in decided) / max(1, len(decided)), 4),
+        "unknown": _unknown_report(draft, [one for one in unknown if one.half == 1]),
     }
-    return Calibration(model, digest, data, models, draft.least, errors, draft.tau, report)
+    return replace(draft, errors=errors, report=report)
+
+
+def names_of(one: LabelledUnit) -> set[str]:
+    """The figures of a unit by name."""
+    return set(figures_of(one.unit))
+
+
+def _unknown_report(calibration: Calibration, units: Sequence[LabelledUnit]) -> dict[str, int]:
+    """The verdicts on units about what the model does not know itself."""
+    given = [calibration.decide(one.unit)[0] for one in units]
+    return {verdict: given.count(verdict) for verdict in dict.fromkeys(given)}
 
 
 def balanced_accuracy(decided: Sequence[tuple[str, Sequence[str]]]) -> float | None:

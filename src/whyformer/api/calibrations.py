@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from whyformer.api.verdict_models import Calibration, bundled_calibrations, read_calibration
-from whyformer.errors import WhyformerError
+from whyformer.errors import WhyformerError, nearest
 from whyformer.files import parse_json, whole_file
 from whyformer.models.digests import weight_digests
 from whyformer.models.loading import LoadedModel
@@ -42,6 +42,30 @@ def calibration_of(loaded_model: LoadedModel) -> Calibration | None:
     digest = model_digest(loaded_model)
     own = calibration_folder() / f"{digest}.json"
     return read_calibration_file(own) if own.is_file() else bundled.get(digest)
+
+
+def calibration_named(name: str | Path) -> Calibration:
+    """The calibration in a file, or the bundled one of a model of this name."""
+    if Path(name).is_file():
+        return read_calibration_file(Path(name))
+    bundled = {one.model: one for one in bundled_calibrations()}
+    if str(name) not in bundled:
+        raise WhyformerError(
+            f"calibration={str(name)!r:.80} is neither a file nor bundled. {nearest(str(name), sorted(bundled))} "
+            "`whyformer calibrate MODEL --out FILE.json` writes one."
+        )
+    return bundled[str(name)]
+
+
+def served_calibration(name: str | Path) -> Calibration:
+    """The same by the figures of models that are only served."""
+    calibration = calibration_named(name)
+    if calibration.served is None and "score" in calibration.figures:
+        raise WhyformerError(
+            f"The calibration {str(name)!r:.80} needs white-box scores, which a served model does not show: write it "
+            "again with `whyformer calibrate`."
+        )
+    return calibration.served or calibration
 
 
 def read_calibration_file(path: Path) -> Calibration:

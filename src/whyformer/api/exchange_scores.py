@@ -132,7 +132,7 @@ class ScoringEngine:
         own = rows if longest is None else [longest]
         inputs = row_inputs(self.loaded_model, own, every_logit=self._reads.logits)
         shift = first_logit(inputs)
-        predictions = _predictions(rows, shift, are_of_one=longest is not None)
+        predictions = row_predictions(rows, shift, are_of_one=longest is not None)
         trace = build.trace(
             self.loaded_model.model,
             inputs,
@@ -207,7 +207,7 @@ class ScoringEngine:
         longest = max(rows, key=lambda row: row.length)
         inputs = row_inputs(self.loaded_model, [longest], every_logit=self._reads.logits)
         shift = first_logit(inputs)
-        scores = [self.make_score(_predictions([row], shift), 1) for row in rows]
+        scores = [self.make_score(row_predictions([row], shift), 1) for row in rows]
         weights = [row_weights([row], longest.length) for row in rows]
         traces = build.trace_each(
             self.loaded_model.model, inputs, scores, weights, reads=self._reads, backward=self.choice.backward
@@ -259,7 +259,7 @@ def exchange_statistics(loaded_model: LoadedModel, exchanges: Sequence[Exchange]
     return [_statistics_of(row, logits[number], inputs) for number, row in enumerate(rows)]
 
 
-def _predictions(rows: Sequence[ResponseRow], shift: int, *, are_of_one: bool = False) -> list[NextTokenLogits]:
+def row_predictions(rows: Sequence[ResponseRow], shift: int, *, are_of_one: bool = False) -> list[NextTokenLogits]:
     """The predicted tokens of each row: a score each, of an example each or all of one."""
     return [
         NextTokenLogits(number, 0 if are_of_one else number, position - shift, row.exchange.response[token], weight)

@@ -15,6 +15,7 @@ from whyformer.api.explain_served import CONFIRMED, Proxy, explain_served
 from whyformer.api.focus import Focus, default_focus, focused_case
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.replies import reply_of
+from whyformer.api.response_audit import response_origin
 from whyformer.api.response_case import ResponseCase, SinkChoice, explain_cases
 from whyformer.api.source_methods import check_backward, source_question
 from whyformer.api.support_origin import SupportOrigin
@@ -240,6 +241,20 @@ def explain_responses(
         cases.append(focused_case(scorer, reply, other, spans, chosen, weights))
     usage: dict[str, Any] = {"aggregate": aggregate, "batch_size": batch_size, "progress": progress}
     results = _explained(loaded_model, cases, (method, backward, options), sinks=sinks, **usage)
+    call = {
+        "units": units,
+        "sources": sources,
+        "layout": layout,
+        "aggregate": aggregate,
+        "sinks": sinks,
+        "method": method,
+        "backward": backward,
+    }
+    origins = (
+        response_origin(loaded_model, case, question, call | {"options": options})
+        for case, question in zip(cases, each, strict=True)
+    )
+    results = [replace(one, audit=origin) for one, origin in zip(results, origins, strict=True)]
     return [replace(one, verdicts=one.support()) for one in results] if support else results
 
 
@@ -294,7 +309,7 @@ def choose_response_method(name: str | None, backward: str | None) -> Method:
     method = method_named(RESPONSE_DEFAULT[0] if name is None else name)
     if method.reads.subsets:
         return check_backward(method, backward)
-    return choose_method(name, backward, RESPONSE_DEFAULT)[0]
+    return choose_method(name, backward, RESPONSE_DEFAULT, of_response=True)[0]
 
 
 def _checked_options(

@@ -9,17 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from whyformer.api.assessment import assess, checked_options
 from whyformer.api.focus import Focus, focused_case
 from whyformer.api.replies import Reply
 from whyformer.api.response_case import ResponseCase
 from whyformer.api.served_scorer import ServedScorer
+from whyformer.api.served_support import served_reply, served_support
 from whyformer.api.source_methods import SourceQuestion
 from whyformer.errors import WhyformerError, check_count
-from whyformer.inputs.prompt import Prompt
 from whyformer.inputs.sources import Sources, sources_of
 from whyformer.inputs.spans import SpanSelection, spans_of
-from whyformer.inputs.teacher_forcing import Exchange
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import Method, method_named, source_methods
 from whyformer.results.response import Response
@@ -77,8 +75,8 @@ class ServedQuestion:
     ) -> Response:
         """Explain one response; with another one, subtract its scores."""
         read = self.scorer.prompt(prompt, context, self.layout)
-        reply = self._reply(read, response)
-        other = None if contrast is None else self._reply(read, contrast)
+        reply = served_reply(self.scorer, read, response)
+        other = None if contrast is None else served_reply(self.scorer, read, contrast)
         sources = sources_of(read, self.sources)
         units = "response" if self.units is None and other is not None else self.units
         spans = spans_of(reply.text, reply.tokens, self._checked_units(reply, units))
@@ -90,22 +88,8 @@ class ServedQuestion:
         return replace(self.ask(case, chosen, remark), support_of=support_of)
 
     def _support(self, case: ResponseCase, **options: Any) -> Support:
-        """The verdicts on a response, by thresholds: nothing is calibrated for a model whose weights are not known."""
-        return assess(self.scorer, case.reply, case.spans, case.sources, options=checked_options(options))
-
-    def _reply(self, prompt: Prompt, response: Any) -> Reply:
-        if not isinstance(response, str) or not response.strip():
-            raise WhyformerError(
-                f"A response of a served model is the text that it wrote, not {response!r:.40}: with score=… nothing "
-                "is generated."
-            )
-        first = self.scorer.scored(prompt.rendered, response)[0]
-        merged = (
-            f"A token of the server covers the end of the prompt and the beginning of the response, {first.text!r}: "
-            "its log-probability counts with the response."
-        )
-        exchange, notes = Exchange((), ()), (merged,) if first.reaches_back else ()
-        return Reply(prompt, response, self.scorer.response(prompt, response), exchange, notes=notes)
+        """The verdicts on a response."""
+        return served_support(self.scorer, case.reply, case.spans, case.sources, options)
 
     def _checked_units(self, reply: Reply, units: SpanSelection) -> SpanSelection:
         """The spans to explain, which one number for the whole response does not tell apart."""

@@ -134,7 +134,7 @@ def explain_cases(
             for case, scores in zip(cases, scores_of, strict=True)
         ]
 
-    return first_that_applies(method, backward, options, run, default)
+    return first_that_applies(method, backward, options, run, default, of_response=True)
 
 
 def response_tokens(reply: Reply, statistics: Sequence[TokenStatistics]) -> tuple[ResponseToken, ...]:

@@ -99,32 +99,34 @@ class SourceRemoval:
         """Sources to remove one by one: of the first level, then inside the documents that matter."""
         if not wanted:
             return
-        documents, loose = self._numbers(self.levels.documents), self._numbers(self.levels.loose)
-        first = [*documents, *loose]
-        yield first if every else self._ranked(first, wanted)
+        first = [*self.levels.documents, *self.levels.loose]
+        yield self.numbers(first) if every else self.ranked(first, wanted)
         inner = []
         for number, own in self.levels.inner.items():
             fall = falls.get(number)
             is_important = fall is not None and bool((np.abs(fall[list(wanted)]) >= self.tau / 2).any())
             if own and (every or is_important):
-                inner += self._numbers(own) if every else self._ranked(self._numbers(own), wanted)
+                inner += self.numbers(own) if every else self.ranked(own, wanted)
         if inner:
             yield inner
 
-    def _numbers(self, sources: Sequence[Source]) -> list[int]:
+    def numbers(self, sources: Sequence[Source]) -> list[int]:
+        """The numbers of sources among all levels."""
         known = {one: number for number, one in enumerate(self.levels.all)}
         return [known[one] for one in sources]
 
-    def _ranked(self, numbers: Sequence[int], wanted: Sequence[int]) -> list[int]:
+    def ranked(self, sources: Sequence[Source], wanted: Sequence[int]) -> list[int]:
         """The sources of the highest white-box scores of each unit; all of them without such scores."""
+        numbers = self.numbers(sources)
         if self.scores is None:
-            return list(numbers)
+            return numbers
         chosen = set[int]()
         for unit in wanted:
             chosen |= set(sorted(numbers, key=lambda one: -self.scores[unit, one])[:RANKED_FIRST])  # type: ignore[index]
         return sorted(chosen)
 
-    def _place(self, number: int) -> CharRange:
+    def place(self, number: int) -> CharRange:
+        """The range of a source in the prompt."""
         source = self.levels.all[number]
         return source.start, source.end
 
@@ -135,7 +137,7 @@ class SourceRemoval:
 
     def document_of(self, number: int) -> int:
         """The document that a source is in; itself if it is in none."""
-        inside = (place for place, own in self.levels.inner.items() if number in self._numbers(own))
+        inside = (place for place, own in self.levels.inner.items() if number in self.numbers(own))
         return next(inside, number)
 
     def falls_without(self, numbers: Sequence[int]) -> dict[int, np.ndarray]:
@@ -143,13 +145,13 @@ class SourceRemoval:
         affordable = self._affordable(numbers)
         if not affordable:
             return {}
-        values = self.questions.unit_values([(), *([self._place(one)] for one in affordable)])
+        values = self.questions.unit_values([(), *([self.place(one)] for one in affordable)])
         return {one: values[0] - value for one, value in zip(affordable, values[1:], strict=True)}
 
     def _affordable(self, numbers: Sequence[int]) -> list[int]:
         """As many of these sources as the budget allows to remove."""
         count = len(numbers)
-        while count and not self.questions.affords([[self._place(one)] for one in numbers[:count]]):
+        while count and not self.questions.affords([[self.place(one)] for one in numbers[:count]]):
             count -= 1
         if count < len(numbers):
             self.notes = (f"The budget of {self.questions.scorer.budget} forward passes left some sources unmeasured.",)
@@ -165,7 +167,7 @@ class SourceRemoval:
 
     def _rest(self, number: int) -> list[CharRange]:
         """The ranges of all sources except for one."""
-        start, end = self._place(number)
+        start, end = self.place(number)
         return [
             (low, high)
             for first, last in self.questions.places
@@ -193,7 +195,7 @@ class SourceRemoval:
             return unit
         order = self._order(unit)
         for last in range(1, min(MOST_CARRYING, len(order)) + 1):
-            removed = [self._place(one) for one in order[:last]]
+            removed = [self.place(one) for one in order[:last]]
             if not self.questions.affords([removed]):
                 break
             values = self.questions.unit_values([(), removed])
@@ -206,7 +208,7 @@ class SourceRemoval:
         """The finest measured sources, by white-box score, or by necessity without one."""
         measured = {one.source: one for one in unit.sources}
         coarse = {
-            number for number, own in self.levels.inner.items() if any(one in measured for one in self._numbers(own))
+            number for number, own in self.levels.inner.items() if any(one in measured for one in self.numbers(own))
         }
         finest = [one for one in unit.sources if one.source not in coarse]
         return [

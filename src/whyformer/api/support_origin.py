@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from whyformer.api.assessment import assess, checked_options
-from whyformer.api.calibrations import calibration_of
+from whyformer.api.calibrations import calibration_named, calibration_of
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.response_case import ResponseCase, explain_cases
 from whyformer.errors import UnsupportedModel, WhyformerError
@@ -63,7 +63,10 @@ def support_of_case(
         raise WhyformerError(
             "Support asks again without some sources of a text, and this prompt has pictures or sounds: leave it out."
         )
-    settings: dict[str, Any] = {"calibration": calibration_of(loaded_model), "options": checked_options(options)}
+    chosen = checked_options(options)
+    name = chosen.calibration
+    calibration = calibration_of(loaded_model) if name is None else calibration_named(name)
+    settings: dict[str, Any] = {"calibration": calibration, "options": chosen}
 
     def score(sources: Sequence[Source]) -> np.ndarray | None:
         return signed_scores(loaded_model, case, sources, batch_size)

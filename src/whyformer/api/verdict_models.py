@@ -1,4 +1,4 @@
-"""From figures to a verdict: a logistic model per verdict where the model is calibrated, otherwise thresholds."""
+"""From figures to a calibrated verdict: a logistic model per verdict, and when to give none."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from whyformer.api.verdict_rules import TAU_NECESSITY, agreement, does_not_know, has_counterevidence, prefers_another
 from whyformer.errors import WhyformerError
-from whyformer.facts.prose_register import word_overlap
-from whyformer.inputs.verdicts import Verdict
-from whyformer.results.support import NOT_CALIBRATED, UnitSupport, VerdictError
+from whyformer.inputs.verdicts import NOT_CALIBRATED, Verdict
+from whyformer.results.support import UnitSupport, VerdictError
 
-# Thresholds in nats for models that are not calibrated.
-TAU_NECESSITY, TAU_TOKEN, TAU_ODDS, TAU_JUDGEMENT = 2.0, -1.0, -3.0, 1.0
-CANDIDATES = (0.0, 0.3, 0.4, 0.5, 0.6)  # for the probability below which no calibrated verdict is given
+LEAST_CANDIDATES = (
+    0.0,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+)  # candidates for the probability below which no calibrated verdict is given
+INDIFFERENCE_CANDIDATES = (0.0, 0.5, 1.0, 2.0, 3.0)  # and for the nats below which the model knows no answer of its own
 WRONG_COSTS = 2.0  # a wrong verdict, in units of one withheld
 # Each figure with the range that it is clipped to: beyond it, more makes no difference.
 FIGURES: dict[str, tuple[float, float]] = {
@@ -72,8 +77,16 @@ class VerdictModel:
 
     def probability(self, figures: Mapping[str, float]) -> float:
         """The probability of the verdict, given a unit's figures."""
-        value = self.intercept + sum(weight * figures[name] for name, weight in self.coefficients.items())
-        return 1 / (1 + math.exp(-min(max(value, -50.0), 50.0)))
+        return 1 / (1 + math.exp(-min(max(self.log_odds(figures), -50.0), 50.0)))
+
+    def log_odds(self, figures: Mapping[str, float]) -> float:
+        """The log-odds of the verdict; figures that are missing are left out of the sum."""
+        known = (weight * figures[name] for name, weight in self.coefficients.items() if name in figures)
+        return self.intercept + sum(known)
+
+    def weight(self, name: str) -> float:
+        """The coefficient of a figure."""
+        return self.coefficients.get(name, 0.0)
 
 
 @dataclass(frozen=True)
@@ -88,6 +101,9 @@ class Calibration:
         least: The probability below which no verdict is given.
         errors: The error rate of each verdict.
         tau: The necessity, in nats, from which a source counts as used.
+        indifference: If the model finds another answer likelier, but by fewer nats than this, it does not know.
+        report: How well the verdicts did on the units that they were not fitted on.
+        served: The same by the figures of models that are only served.
     """
 
     model: str
@@ -97,33 +113,56 @@ class Calibration:
     least: float
     errors: Mapping[str, VerdictError]
     tau: float = TAU_NECESSITY
+    indifference: float = 0.0
     report: Mapping[str, Any] = field(default_factory=dict)
+    served: Calibration | None = None
 
     @property
     def figures(self) -> tuple[str, ...]:
         """The figures that its models need."""
         return tuple(dict.fromkeys(name for model in self.models.values() for name in model.coefficients))
 
-    def decide(self, unit: UnitSupport) -> tuple[Verdict, dict[str, float]]:
+    def settled_figures(self, unit: UnitSupport) -> dict[str, float] | None:
+        """The figures of a unit; None if those that were not measured could still change its verdict.
+
+        Missing figures that cannot have the values that speak most against the verdict.
+        """
+        known = figures_of(unit)
+        missing = [name for name in self.figures if name not in known]
+        if not missing:
+            return known
+        for verdict, model in self.models.items():
+            figures = known | {name: FIGURES[name][model.weight(name) < 0] for name in missing}
+            others = (other for name, other in self.models.items() if name != verdict)
+            leads = all(least_lead(model, other, known, missing) > 0 for other in others)
+            is_evident = verdict != "contradicted" or prefers_another(unit)
+            if leads and is_evident and model.probability(figures) >= self.least:
+                return figures
+        return None
+
+    def decide(self, unit: UnitSupport, figures: Mapping[str, float] | None = None) -> tuple[Verdict, dict[str, float]]:
         """The verdict on a unit, and the probability of each."""
-        figures = figures_of(unit)
+        figures = figures_of(unit) if figures is None else figures
         probabilities = {name: round(model.probability(figures), 4) for name, model in self.models.items()}
         verdict: Any = max(probabilities, key=lambda name: probabilities[name])
         if probabilities[verdict] < self.least:
             return "cannot tell", probabilities
+        if verdict == "repeats the response":
+            return ("cannot tell" if unit.without_earlier is None else verdict), probabilities
+        if does_not_know(unit, self.indifference):
+            return "cannot tell", probabilities
         if verdict == "contradicted" and not has_counterevidence(unit):
             return "not supported", probabilities
-        if verdict == "repeats the response" and unit.without_earlier is None:
-            return "cannot tell", probabilities
         return verdict, probabilities
 
     def to_dict(self) -> dict[str, Any]:
         """The calibration as plain data."""
-        return {
+        document = {
             "model": self.model,
             "digest": self.digest,
             "data": self.data,
             "least": self.least,
+            "indifference": self.indifference,
             "tau": self.tau,
             "verdicts": {
                 name: {"intercept": one.intercept, "coefficients": dict(one.coefficients)}
@@ -132,36 +171,29 @@ class Calibration:
             "errors": {name: vars(one) for name, one in self.errors.items()},
             "report": dict(self.report),
         }
+        return document if self.served is None else document | {"served": self.served.to_dict()}
 
 
-def least_probability(calibration: Calibration, units: Sequence[Any]) -> float:
-    """The probability below which it is better to give no verdict, by the cost of wrong verdicts on these units.
+def least_lead(one: VerdictModel, other: VerdictModel, known: Mapping[str, float], missing: Sequence[str]) -> float:
+    """By how much the log-odds of one verdict exceed those of another at least, whatever the missing figures are."""
+    ranges = ((one.weight(name) - other.weight(name), FIGURES[name]) for name in missing)
+    return one.log_odds(known) - other.log_odds(known) + sum(min(w * low, w * high) for w, (low, high) in ranges)
 
-    Each unit has a `unit` with figures and its `right` verdicts.
+
+def with_reserve(calibration: Calibration, units: Sequence[Any]) -> Calibration:
+    """The calibration with the conditions under which it is better to give no verdict on these units.
+
+    Each unit has a `unit` with figures and its `right` verdicts. To withhold one of those costs 1, another WRONG_COSTS.
     """
 
-    def cost(least: float) -> float:
-        given = [(replace(calibration, least=least).decide(one.unit)[0], one.right) for one in units]
-        return sum(
-            1.0 if verdict == "cannot tell" else WRONG_COSTS * (verdict not in right) for verdict, right in given
-        )
+    def cost(candidate: Calibration) -> float:
+        given = [(candidate.decide(one.unit)[0], one.right) for one in units]
+        return sum(0.0 if v in right else 1.0 if v == "cannot tell" else WRONG_COSTS for v, right in given)
 
-    return min(CANDIDATES, key=cost)
-
-
-def has_counterevidence(unit: UnitSupport) -> bool:
-    """Whether the model says no, or says something else: a falling log-probability alone contradicts nothing."""
-    return prefers_another(unit) or (unit.judgement is not None and unit.judgement < 0)
-
-
-def prefers_another(unit: UnitSupport) -> bool:
-    """Whether the model would rather say something else, and not just the same in more words."""
-    return unit.log_odds is not None and unit.log_odds <= TAU_ODDS and agreement(unit) < 1
-
-
-def agreement(unit: UnitSupport) -> float:
-    """The share of a unit's content words that the model's own answer has."""
-    return word_overlap(unit.text, unit.own_answer or "")
+    candidates = [
+        replace(calibration, least=one, indifference=two) for two in INDIFFERENCE_CANDIDATES for one in LEAST_CANDIDATES
+    ]
+    return min(candidates, key=cost)
 
 
 def read_calibration(document: Any) -> Calibration:
@@ -179,7 +211,10 @@ def read_calibration(document: Any) -> Calibration:
         }
         name, digest, data = (str(document[key]) for key in ("model", "digest", "data"))
         least, tau = float(document["least"]), float(document["tau"])
-        return Calibration(name, digest, data, models, least, errors, tau, dict(document.get("report", {})))
+        indifference, served = float(document.get("indifference", 0.0)), document.get("served")
+        report = dict(document.get("report", {}))
+        other = None if served is None else read_calibration(served)
+        return Calibration(name, digest, data, models, least, errors, tau, indifference, report, other)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WhyformerError(f"This is not a calibration: {type(error).__name__} {error!s:.80}.") from error
 
@@ -196,57 +231,6 @@ def bundled_calibrations() -> tuple[Calibration, ...]:
     """The calibrations that come with the package."""
     text = (files("whyformer") / "api" / "calibrations.json").read_text(encoding="utf-8")
     return tuple(read_calibration(one) for one in json.loads(text))
-
-
-def usable(calibrations: Sequence[Calibration], digest: str, figures: Sequence[str]) -> Calibration | None:
-    """The last calibration of these weights whose figures can be measured."""
-    own = [one for one in calibrations if one.digest == digest and set(one.figures) <= set(figures)]
-    return own[-1] if own else None
-
-
-def rule_verdict(unit: UnitSupport) -> Verdict:
-    """The verdict on a unit of a model that is not calibrated, by thresholds."""
-    gain = unit.necessity
-    earlier = 0.0 if unit.without_earlier is None else unit.log_probability - unit.without_earlier
-    if earlier >= TAU_NECESSITY > gain:
-        return "repeats the response"
-    prefers_other = prefers_another(unit)
-    if gain >= TAU_NECESSITY and not prefers_other:
-        return "from sources"
-    if unit.judgement is not None and unit.judgement_without is not None:
-        if unit.judgement >= TAU_JUDGEMENT and unit.judgement - unit.judgement_without >= TAU_JUDGEMENT:
-            return "from sources"
-        if unit.judgement <= -TAU_JUDGEMENT and gain <= -TAU_NECESSITY:
-            return "contradicted"
-    if gain < TAU_NECESSITY and unit.per_token >= TAU_TOKEN and not prefers_other:
-        return "from memory"
-    if prefers_other or unit.per_token < TAU_TOKEN:
-        return "not supported"
-    return "cannot tell"
-
-
-def reason_for(verdict: Verdict, unit: UnitSupport) -> str:
-    """The reason of a verdict in a sentence, with the figure that matters most."""
-    gain = f"{abs(unit.necessity):.1f} nats {'less' if unit.necessity >= 0 else 'more'} likely without the sources"
-    odds = unit.log_odds
-    rather = ""
-    if odds is not None and odds < 0 and unit.own_answer:
-        rather = f" The model itself would rather have said “{unit.own_answer}” ({-odds:.1f} nats likelier)."
-    match verdict:
-        case "from sources":
-            return f"The sources made the model write it: it is {gain}.{rather}"
-        case "from memory":
-            return f"The model would have written it anyway: it is {gain}, at {unit.per_token:.2f} nats per token."
-        case "not supported":
-            if unit.necessity >= TAU_NECESSITY and rather:
-                return f"The sources make its form likelier, but not what it says: it is {gain}.{rather}"
-            return f"No source speaks for it: it is {gain}.{rather}"
-        case "contradicted":
-            return f"The sources speak against it: it is {gain}.{rather}"
-        case "repeats the response":
-            earlier = unit.log_probability - (unit.without_earlier or 0.0)
-            return f"It repeats what the response had said before: {earlier:.1f} nats less likely without that."
-    return f"The figures do not decide it: it is {gain}.{rather}"
 
 
 def uncalibrated_or(calibration: Calibration | None) -> str:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import nn
 
-from whyformer.api.audit import AUDIT_VERSION, computation, digests_of, dtype_name
+from whyformer.api.audit import dtype_name
+from whyformer.api.audit_reading import (
+    audit_field,
+    audit_model,
+    read_audit,
+    signature_check,
+    surroundings,
+    weight_check,
+)
 from whyformer.api.explain import explain
 from whyformer.api.record_comparison import (
     AUDIT_FIELDS,
@@ -26,25 +34,19 @@ from whyformer.api.record_comparison import (
     compare_target,
     without_scores,
 )
-from whyformer.api.signatures import SIGNATURE, is_signed_by
+from whyformer.api.response_checks import response_checks
+from whyformer.api.signatures import SIGNATURE
 from whyformer.api.tolerances import rounding
 from whyformer.api.tolerances import tolerance as library_tolerance
 from whyformer.errors import WhyformerError, reason_of
-from whyformer.files import parse_json
 from whyformer.inputs.identity import restore_example
-from whyformer.inputs.read import check_file
-from whyformer.models.digests import MEMORY, module_digest, revision_of
-from whyformer.models.loading import LoadedModel, load, resolve_model
-from whyformer.models.placement import check_device
+from whyformer.models.digests import MEMORY
+from whyformer.models.loading import LoadedModel
 from whyformer.render.text_spans import one_line, readable
 from whyformer.results.explanation import Explanation
 from whyformer.results.schema import read_boolean, read_field, read_integer, read_mapping, read_text
-from whyformer.results.storage import AUDIT_FORMAT
 from whyformer.targets.target_documents import read_target
 from whyformer.tracing.attribution import UNSTABLE
-
-MOST_AUDIT_BYTES = 1 << 28
-_Field = TypeVar("_Field")
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def verify(
     precision; the file has no influence on them.
 
     Args:
-        audit: The file, as written by `explanation.save("NAME.audit.json")`.
+        audit: The file, as written by `explanation.save("NAME.audit.json")`, or by that of a response.
         inputs: The pictures, sounds or files that were explained, in order, if the audit file only has their digests,
             or they have been moved.
         model: The model, if it has been moved, or was your own module.
@@ -129,101 +131,50 @@ def verify(
         True
     """
     path = Path(audit)
-    document = _read(path)
-    checks = [] if key is None else [_signature(document, key)]
-    loaded_model = _model(path, document, model, processor)
-    example = _field(path, lambda: restore_example(document.get("input"), inputs))
+    document = read_audit(path)
+    checks = [] if key is None else [signature_check(document, key)]
+    loaded_model = audit_model(path, document, model, processor)
+    example = audit_field(path, lambda: restore_example(document.get("input"), inputs))
     finding = "; ".join(example.differences) or "the same SHA-256"
-    checks += [_weights(path, document, loaded_model), Check("input", not example.differences, finding)]
-    not_checked = [*_unknown_fields(document), *(STATED if key is None else ())]
+    checks += [weight_check(path, document, loaded_model), Check("input", not example.differences, finding)]
+    is_response = "response" in document
+    not_checked = [*([] if is_response else _unknown_fields(document)), *(STATED if key is None else ())]
     if key is None and SIGNATURE in document:
         not_checked.append("signature, without a key")
-    if all(check.agrees for check in checks if check.name != SIGNATURE):
-        explanation = _explain_again(path, document, example.example, loaded_model)
-        allowance = _allowance(explanation.method, loaded_model.model, tolerance)
-        compared, skipped = _field(path, lambda: _compare(document, explanation, allowance, is_moved=model is not None))
+    if is_response and all(check.agrees for check in checks if check.name != SIGNATURE):
+        compared, skipped = audit_field(
+            path,
+            lambda: response_checks(document, example.example, loaded_model, tolerance, is_moved=model is not None),
+        )
         checks += compared
         not_checked += skipped
-    notes = _field(path, lambda: _surroundings(document, loaded_model.model))
+    elif all(check.agrees for check in checks if check.name != SIGNATURE):
+        explanation = _explain_again(path, document, example.example, loaded_model)
+        allowance = _allowance(explanation.method, loaded_model.model, tolerance)
+        compared, skipped = audit_field(
+            path, lambda: _compare(document, explanation, allowance, is_moved=model is not None)
+        )
+        checks += compared
+        not_checked += skipped
+    notes = audit_field(path, lambda: surroundings(document, loaded_model.model))
     return Verification(tuple(checks), tuple(notes), tuple(not_checked))
 
 
-def _read(path: Path) -> dict[str, Any]:
-    check_file(path)
-    if path.stat().st_size > MOST_AUDIT_BYTES:
-        raise WhyformerError(f"{str(path)!r} has more than {MOST_AUDIT_BYTES >> 20} MiB: it is not an audit file.")
-    try:
-        document = parse_json(path.read_bytes())
-    except ValueError as error:
-        raise WhyformerError(f"{str(path)!r} is not an audit file: it is not JSON ({one_line(str(error))}).") from error
-    if not isinstance(document, dict) or document.get("format") != AUDIT_FORMAT:
-        raise WhyformerError(f"{str(path)!r} is not an audit file: its format is not {AUDIT_FORMAT}.")
-    if type(document.get("version")) is not int or document["version"] != AUDIT_VERSION:
-        version = document.get("version")
-        raise WhyformerError(
-            f"{str(path)!r} has version {version!r:.20}, but this Whyformer reads version {AUDIT_VERSION}."
-        )
-    return document
+Comparison = tuple[list[Check], list[str]]  # the checks, and fields that were not compared
 
 
-def _field(path: Path, read: Callable[[], _Field]) -> _Field:
-    """Return `read()`, or raise an error that names the file."""
-    try:
-        return read()
-    except (WhyformerError, KeyError, TypeError, ValueError, OverflowError) as error:
-        reason = str(error) if isinstance(error, WhyformerError) else f"{type(error).__name__}: {error}"
-        raise WhyformerError(f"{str(path)!r} cannot be verified: {one_line(reason).removesuffix('.')}.") from error
+def _explanation_again(
+    path: Path, document: Mapping[str, Any], example: Any, model: LoadedModel, allowed: float | None, is_moved: bool
+) -> Comparison:
+    explanation = _explain_again(path, document, example, model)
+    allowance = _allowance(explanation.method, model.model, allowed)
+    return audit_field(path, lambda: _compare(document, explanation, allowance, is_moved=is_moved))
 
 
-def _signature(document: Mapping[str, Any], key: str | Path) -> Check:
-    if is_signed_by(document, key):
-        return Check(SIGNATURE, True, f"of the whole file, by the key in {str(key)!r}")
-    finding = (
-        f"not by the key in {str(key)!r}, or the file was changed" if SIGNATURE in document else "the file has none"
-    )
-    return Check(SIGNATURE, False, finding)
-
-
-def _model(path: Path, document: Mapping[str, Any], model: Any, processor: Any) -> LoadedModel:
-    """The given or stored model, on the stored device and dtype if available."""
-    if isinstance(model, (nn.Module, LoadedModel)):
-        return resolve_model(model, processor)
-    about = _field(path, lambda: read_field(document, "model", read_mapping))
-    place = model or about.get("place")
-    if not isinstance(place, (str, Path)):
-        raise WhyformerError(f"{str(path)!r} explains your own module: pass it as model=….")
-    machine = _field(path, lambda: read_field(document, "computation", read_mapping))
-    dtype = _field(path, lambda: read_field(machine, "dtype", read_text))
-    try:
-        device = check_device(str(machine.get("device")))
-    except WhyformerError:
-        device = None
-    loaded_model = load(place, device=device, dtype=dtype)  # type: ignore[arg-type]  # rejected if it is invalid
-    return loaded_model if processor is None else resolve_model(loaded_model, processor)
-
-
-def _weights(path: Path, document: Mapping[str, Any], loaded_model: LoadedModel) -> Check:
-    """Check the weights and all files read with them, or the tensors if digests are of these."""
-    about = _field(path, lambda: read_field(document, "model", read_mapping))
-    kept = _field(path, lambda: read_field(about, "weights", read_mapping))
-    is_in_memory = MEMORY in kept
-    if is_in_memory:
-        now = {MEMORY: module_digest(loaded_model.model)}
-    else:
-        now, settings = digests_of(loaded_model)
-        if "files" in about:  # missing in audit files of early versions
-            kept, now = kept | _field(path, lambda: read_mapping(about["files"])), now | settings
-    names = [name for name in {**kept, **now} if kept.get(name) != now.get(name)]
-    if not names:
-        return Check("weights", True, f"the same SHA-256 of {', '.join(now)}")
-    differences = "; ".join(
-        f"{name} has SHA-256 {_short(now.get(name))}, kept was {_short(kept.get(name))}" for name in names
-    )
-    return Check("weights", False, differences)
-
-
-def _short(digest: Any) -> str:
-    return "none" if digest is None else f"{str(digest)[:12]}…"
+def _response_again(
+    path: Path, document: Mapping[str, Any], example: Any, model: LoadedModel, allowed: float | None, is_moved: bool
+) -> Comparison:
+    return audit_field(path, lambda: response_checks(document, example, model, allowed, is_moved=is_moved))
 
 
 def _explain_again(path: Path, document: Mapping[str, Any], example: Any, loaded_model: LoadedModel) -> Explanation:
@@ -243,7 +194,7 @@ def _explain_again(path: Path, document: Mapping[str, Any], example: Any, loaded
             )
 
     try:
-        return _field(path, recompute)
+        return audit_field(path, recompute)
     except WhyformerError:
         raise
     except Exception as error:  # A file's request can fail anywhere in the model.
@@ -331,13 +282,3 @@ def _unknown_fields(document: Mapping[str, Any]) -> Iterator[str]:
 def _package_version(document: Mapping[str, Any]) -> Any:
     versions = read_field(document, "computation", read_mapping).get("versions") or {}
     return read_mapping(versions).get("whyformer")
-
-
-def _surroundings(document: Mapping[str, Any], module: nn.Module) -> list[str]:
-    """Differences of the environment that may change scores slightly."""
-    kept, now = read_field(document, "computation", read_mapping), computation(module)
-    versions = read_mapping(kept.get("versions") or {})
-    pairs = [(name, kept.get(name), now[name]) for name in ("device", "dtype", "python")]
-    pairs += [(name, versions.get(name), here) for name, here in now["versions"].items()]
-    pairs.append(("revision", read_field(document, "model", read_mapping).get("revision"), revision_of(module)))
-    return [one_line(f"{name} {here}, kept {before!s:.60}") for name, before, here in pairs if before != here]

@@ -18,6 +18,7 @@ from whyformer.cli.compare_command import compare_command
 from whyformer.cli.console import complain
 from whyformer.cli.evaluate_commands import demo, evaluate_command, report_command, schema
 from whyformer.cli.explain_command import continue_, explain_command
+from whyformer.cli.learn_command import learn_command
 from whyformer.cli.listings import doctor_command, methods, models
 from whyformer.cli.mcp_command import mcp_command
 from whyformer.cli.recommend_command import recommend_command
@@ -125,6 +126,13 @@ app.command(
     "calibrate",
     epilog=help_examples("whyformer calibrate ./my-model", "whyformer calibrate ./my-model --data labelled.jsonl"),
 )(calibrate_command)
+app.command(
+    "learn",
+    epilog=help_examples(
+        "whyformer learn ./my-model",
+        "whyformer response --messages chat.json --model ./my-model --method at2",
+    ),
+)(learn_command)
 app.command(
     "compare",
     epilog=help_examples(

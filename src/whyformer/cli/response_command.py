@@ -118,6 +118,15 @@ Seed = Annotated[
         help="Sample the response with this seed; by default the most likely tokens.", rich_help_panel=QUESTION_PANEL
     ),
 ]
+SupportOption = Annotated[
+    bool,
+    typer.Option(
+        "--support",
+        metavar=command_options.FLAG,
+        help="Judge each sentence: from the sources, from memory, or not supported.",
+        rich_help_panel=QUESTION_PANEL,
+    ),
+]
 BatchFile = Annotated[
     Path | None,
     typer.Option(
@@ -168,6 +177,7 @@ def response_(
     sinks: SinkName = "leave_out",
     tokens: TokenCount = 64,
     seed: Seed = None,
+    support: SupportOption = False,
     method: ResponseMethodName = None,
     option: command_options.MethodOptions = None,
     backward: command_options.BackwardName = None,
@@ -186,6 +196,7 @@ def response_(
     settings: dict[str, Any] = {"units": units, "sources": sources, "aggregate": aggregate, "sinks": sinks}
     settings |= {"tokens": tokens, "seed": seed, **response_method_call(method, option or [], backward).arguments}
     settings |= {} if focus is None else {"focus": _focus(focus)}
+    settings |= {"support": True} if support else {}
     typed = {"PROMPT": prompt, "--messages": messages, "--response": response, "--context": context}
     typed |= {"--image": image, "--sound": sound, "--contrast": contrast}
     engine = MethodAndModel(model, settings, device, dtype, batch_size, quiet)

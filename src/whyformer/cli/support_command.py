@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from whyformer.cli import command_options
-from whyformer.cli.call_arguments import load_model
-from whyformer.cli.command_options import OUTPUT
+from whyformer.cli.command_options import MACHINE, OUTPUT
 from whyformer.cli.console import announce, complain, safe
 from whyformer.errors import WhyformerError
+from whyformer.extras import extra
 from whyformer.files import parse_json, whole_file
 
 if TYPE_CHECKING:
+    from whyformer.cli.support_workers import SupportJob
     from whyformer.inputs.support_logs import LoggedAnswer
-    from whyformer.models.loading import LoadedModel
     from whyformer.render.support_report import ReportRow, ReportTotal
 
 UNSUPPORTED_EXIT = 1
+SERVER = "A served model"
 
 ReportFile = Annotated[
     Path,
@@ -43,6 +45,38 @@ FailUnder = Annotated[
 Budget = Annotated[
     int | None,
     typer.Option(metavar="N", help="The maximum number of forward passes of an answer; by default no limit."),
+]
+CalibrationName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|NAME",
+        help="A calibration, as written by `whyformer calibrate`, or the name of a model with a bundled one; by "
+        "default that of the model's weights.",
+    ),
+]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="The server of a model that is only served, such as http://127.0.0.1:8000; --model is then its name "
+        "there. A key is read from the environment variable WHYFORMER_API_KEY.",
+        rich_help_panel=SERVER,
+    ),
+]
+ApiOption = Annotated[
+    Literal["completions", "vllm", "sglang"], typer.Option(help="The API of the server.", rich_help_panel=SERVER)
+]
+TokenizerName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="The tokenizer of a served model, whose chat template formats questions.",
+        rich_help_panel=SERVER,
+    ),
+]
+Engine = Annotated[
+    Literal["local", "ray"],
+    typer.Option(help="local, or ray: a worker on each GPU or CPU of a Ray cluster.", rich_help_panel=MACHINE),
 ]
 DataFile = Annotated[
     Path | None,
@@ -67,6 +101,11 @@ def support_command(
     out: ReportFile = Path("report.html"),
     fail_under: FailUnder = None,
     budget: Budget = None,
+    calibration: CalibrationName = None,
+    url: Url = None,
+    api: ApiOption = "completions",
+    tokenizer: TokenizerName = None,
+    engine: Engine = "local",
     quiet: command_options.Quiet = False,
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
@@ -74,6 +113,8 @@ def support_command(
 ) -> None:
     """Judge every sentence of a log of answers: from the documents, from memory, or not supported."""
     from whyformer.cli.output import check_out_file, writing
+    from whyformer.cli.response_batch import batch_progress
+    from whyformer.cli.support_workers import SupportJob, digest_of
     from whyformer.inputs.support_logs import read_support_log
     from whyformer.render.support_report import support_report
 
@@ -81,18 +122,24 @@ def support_command(
         raise WhyformerError(f"--fail-under {fail_under:g}: a share from 0 to 1.")
     check_out_file(out, (".html",))
     answers, errors = read_support_log(log)
-    settings = {"model": model, "budget": budget, "dtype": dtype}
+    job = SupportJob(
+        model, device, dtype, batch_size, budget, calibration, url if url is None else url.rstrip("/"), api, tokenizer
+    )
     kept = out.with_suffix(".jsonl")
-    done = _finished(kept)
-    pending = [answer for answer in answers if _digest(answer, settings) not in done]
-    if pending:
-        with writing(out):
-            loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
-            for line in _judged(loaded_model, pending, len(answers), settings, batch_size, quiet=quiet):
-                errors += [line["error"]] if "error" in line else []
-                if "error" not in line:
-                    _keep(kept, line)
-                    done[line["digest"]] = line
+    with writing(out), _workers(job, len(answers), engine, quiet=quiet) as (settings, judge):
+        done = _finished(kept)
+        pending = [answer for answer in answers if digest_of(answer.text, settings) not in done]
+        by_number = {answer.number: answer for answer in pending}
+        with batch_progress(len(pending), len(answers), quiet=quiet) as advance:
+            for line in judge(pending):
+                answer = by_number[line["number"]]
+                if "error" in line:
+                    errors.append(f"row {answer.number}: {line['error']}")
+                else:
+                    digest = digest_of(answer.text, settings)
+                    done[digest] = {"digest": digest, "id": answer.name, "support": line["support"]}
+                    _keep(kept, done[digest])
+                advance()
     rows = _report_rows(answers, done, settings)
     totals = _totals(rows)
     calibration = rows[0].support.calibration if rows else "none"
@@ -116,6 +163,9 @@ def calibrate_command(
     out: Annotated[
         Path | None, typer.Option(help="A .json file; by default where verdicts find it.", rich_help_panel=OUTPUT)
     ] = None,
+    url: Url = None,
+    api: ApiOption = "completions",
+    tokenizer: TokenizerName = None,
     quiet: command_options.Quiet = False,
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
@@ -123,9 +173,14 @@ def calibrate_command(
     """Find the thresholds and error rates of the verdicts of a model."""
     from whyformer.api.calibrate import calibrate, calibrate_on_log
     from whyformer.api.calibrations import save_calibration
+    from whyformer.cli.support_workers import SupportJob
     from whyformer.inputs.support_logs import read_support_log
 
-    loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
+    if url is not None and out is None:
+        raise WhyformerError(
+            "--url: the weights of a served model are not known. Name a file by --out, then pass it on."
+        )
+    loaded_model = SupportJob(model, device, dtype, url=url, api=api, tokenizer=tokenizer).load(quiet=quiet)
     if data is None:
         calibration = calibrate(loaded_model, seeds=seeds, progress=not quiet)
     else:
@@ -140,37 +195,28 @@ def calibrate_command(
     announce(f"Written to {safe(place)}", quiet=quiet)
 
 
-def _judged(
-    loaded_model: LoadedModel,
-    answers: Sequence[LoggedAnswer],
-    total: int,
-    settings: dict[str, Any],
-    batch_size: int | None,
-    *,
-    quiet: bool,
-) -> Iterator[dict[str, Any]]:
-    """A line for each answer: its verdicts, or its error."""
-    from whyformer.api.answer_support import answer_support
-    from whyformer.cli.response_batch import batch_progress
-    from whyformer.results.support_schema import support_dict
-
-    options = {} if settings["budget"] is None else {"budget": settings["budget"]}
-    with batch_progress(len(answers), total, quiet=quiet) as advance:
-        for answer in answers:
-            try:
-                support = answer_support(
-                    loaded_model, answer.prompt, answer.answer, answer.documents, batch_size=batch_size, **options
-                )
-            except (WhyformerError, RuntimeError) as error:  # torch's own, such as out of memory for one answer
-                yield {"error": f"row {answer.number}: {' '.join(str(error).split())}"}
-            else:
-                yield {"digest": _digest(answer, settings), "id": answer.name, "support": support_dict(support)}
-            advance()
+Judge = Callable[[Sequence["LoggedAnswer"]], Iterator[Mapping[str, Any]]]
 
 
-def _digest(answer: LoggedAnswer, settings: dict[str, Any]) -> str:
-    content = json.dumps([answer.text, settings], sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()[:24]
+@contextmanager
+def _workers(job: SupportJob, answers: int, engine: str, *, quiet: bool) -> Iterator[tuple[dict[str, Any], Judge]]:
+    """What verdicts depend on besides the answers, and the function that judges these."""
+    from whyformer.cli.support_workers import SupportWorker, judge_here, judge_on_ray, ray_workers
+
+    if engine == "local":
+        worker = SupportWorker(job, quiet)
+        yield worker.identity(), partial(judge_here, worker)
+        return
+    if job.url is not None:
+        raise WhyformerError(
+            "--engine ray loads the model on a cluster, and --url has a server that runs it: leave one out."
+        )
+    ray = extra("ray", "ray")
+    workers = ray_workers(job, answers)
+    try:
+        yield ray.get(workers[0].identity.remote()), partial(judge_on_ray, workers)
+    finally:
+        ray.shutdown()
 
 
 def _keep(path: Path, line: dict[str, Any]) -> None:
@@ -196,13 +242,14 @@ def _finished(path: Path) -> dict[str, dict[str, Any]]:
 def _report_rows(
     answers: Sequence[LoggedAnswer], done: dict[str, dict[str, Any]], settings: dict[str, Any]
 ) -> list[ReportRow]:
+    from whyformer.cli.support_workers import digest_of
     from whyformer.render.support_report import ReportRow
     from whyformer.results.response_schema import read_source
     from whyformer.results.support_schema import read_support
 
     rows = []
     for answer in answers:
-        line = done.get(_digest(answer, settings))
+        line = done.get(digest_of(answer.text, settings))
         if line is not None:
             question = answer.prompt if isinstance(answer.prompt, str) else answer.prompt[-1]["content"]
             rows.append(ReportRow(answer.name, question, read_support(line["support"], read_source)))

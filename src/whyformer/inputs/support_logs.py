@@ -14,7 +14,14 @@ from whyformer.files import parse_json
 
 ANSWER_FIELDS = ("question", "documents", "answer", "id", "labels")
 MESSAGE_FIELDS = ("messages", "id", "labels")
-_OPENINFERENCE = re.compile(r"llm\.(input|output)_messages\.(\d+)\.message\.(role|content)$")
+# Flat attributes of spans: OpenInference's, with the parts of a content, and those of OpenLLMetry.
+_MESSAGE_KEYS = (
+    re.compile(r"llm\.(input|output)_messages\.(\d+)\.message\.(role|content)$"),
+    re.compile(r"llm\.(input|output)_messages\.(\d+)\.message\.(contents)\.\d+\.message_content\.text$"),
+    re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(role|content)$"),
+)
+_OUTPUTS = ("output", "completion")
+_PREFIX = "attributes."  # of the columns of a table of spans
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ def read_support_log(path: Path) -> tuple[list[LoggedAnswer], list[str]]:
 
 
 def _rows(content: str) -> Iterator[tuple[Any, str]]:
-    """The rows of JSON Lines or of a list, or the spans of an OTLP export; with an error for a line without JSON."""
+    """The rows of JSON Lines, of a list or of an OTLP export, without spans that call no model."""
     try:
         whole = parse_json(content)
     except ValueError:
@@ -73,20 +80,62 @@ def _rows(content: str) -> Iterator[tuple[Any, str]]:
                 except ValueError as error:
                     yield None, f"not JSON ({error})."
         return
-    yield from ((row, "") for row in (whole if isinstance(whole, list) else _spread(whole)))
+    yield from ((row, "") for one in (whole if isinstance(whole, list) else [whole]) for row in _spread(one))
 
 
 def _spread(row: Any) -> Iterator[Any]:
-    """The spans of an OTLP document that call a model, or the row itself."""
-    if not isinstance(row, Mapping) or "resourceSpans" not in row:
-        yield row
-        return
-    for resource in row["resourceSpans"]:
+    """The spans of an OTLP document, or the row itself; spans that call no model are left out."""
+    spans = list(_otlp_spans(row)) if isinstance(row, Mapping) and "resourceSpans" in row else [row]
+    for one in spans:
+        attributes = _attributes(one)
+        if attributes is None or any(map(_is_of_a_model, attributes)):
+            yield one if attributes is None else {"attributes": attributes, "span_id": _span_name(one)}
+
+
+def _otlp_spans(document: Mapping[str, Any]) -> Iterator[Any]:
+    for resource in document["resourceSpans"]:
         for scope in resource.get("scopeSpans", ()):
-            for span in scope.get("spans", ()):
-                attributes = {one["key"]: _value(one.get("value")) for one in span.get("attributes", ())}
-                if _span_messages(attributes):
-                    yield {"attributes": attributes, "span_id": span.get("spanId", "")}
+            yield from scope.get("spans", ())
+
+
+def _span_name(span: Mapping[str, Any]) -> str:
+    context = span.get("context")
+    own = context.get("span_id") if isinstance(context, Mapping) else None
+    return str(
+        span.get("spanId") or span.get("span_id") or own or span.get("context.span_id") or span.get("name") or ""
+    )
+
+
+def _is_of_a_model(key: str) -> bool:
+    return key.startswith(("gen_ai.input.messages", "gen_ai.output.messages")) or any(
+        pattern.match(key) for pattern in _MESSAGE_KEYS
+    )
+
+
+def _attributes(span: Any) -> dict[str, Any] | None:
+    """The attributes of a span by their full names, however they were exported; None for a row of another kind."""
+    if not isinstance(span, Mapping):
+        return None
+    kept = span.get("attributes")
+    if isinstance(kept, list):  # OTLP: a list of keys and values
+        kept = {one["key"]: _value(one.get("value")) for one in kept if isinstance(one, Mapping) and "key" in one}
+    if not isinstance(kept, Mapping):
+        kept = {key.removeprefix(_PREFIX): value for key, value in span.items() if key.startswith(_PREFIX)}
+    return dict(_flat("", kept)) if kept else None
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The entries of nested attributes by dotted names; messages of the GenAI conventions stay whole."""
+    if name in ("gen_ai.input.messages", "gen_ai.output.messages"):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _flat(f"{name}.{key}" if name else str(key), one)
+    elif isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
+        for number, one in enumerate(value):
+            yield from _flat(f"{name}.{number}", one)
+    else:
+        yield name, value
 
 
 def _value(value: Any) -> Any:
@@ -106,7 +155,7 @@ def _answer(number: int, row: Any) -> LoggedAnswer:
     text = json.dumps(row, sort_keys=True, default=str)
     if isinstance(row.get("attributes"), Mapping):
         messages = _span_messages(row["attributes"])
-        name = str(row.get("span_id") or row.get("name") or number)
+        name = str(row.get("span_id") or number)
         return _from_messages(number, name, messages, None, text)
     name, labels = str(row.get("id", number)), _labels(row.get("labels"))
     if "messages" in row:
@@ -149,13 +198,17 @@ def _message(message: Any) -> dict[str, str]:
 
 
 def _span_messages(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The messages of a span: OpenInference's flat attributes, or the JSON of OTel's GenAI conventions."""
-    by_place: dict[tuple[str, int], dict[str, Any]] = {}
+    """The messages of a span: flat attributes, or the JSON of OTel's GenAI conventions."""
+    by_place: dict[tuple[bool, int], dict[str, Any]] = {}
     for key, value in attributes.items():
-        match = _OPENINFERENCE.match(key)
-        if match:
-            by_place.setdefault((match.group(1), int(match.group(2))), {})[match.group(3)] = value
-    messages = [one for _, one in sorted(by_place.items()) if "content" in one]
+        match = next((match for pattern in _MESSAGE_KEYS if (match := pattern.match(key))), None)
+        if match is not None:
+            message = by_place.setdefault((match.group(1) in _OUTPUTS, int(match.group(2))), {})
+            if match.group(3) == "contents":
+                message["content"] = "\n".join(filter(None, (message.get("content"), str(value))))
+            else:
+                message[match.group(3)] = value
+    messages = [{"role": "assistant"} | one for _, one in sorted(by_place.items()) if "content" in one]
     for key in ("gen_ai.input.messages", "gen_ai.output.messages"):
         value = attributes.get(key, [])
         try:

@@ -7,3 +7,4 @@ from typing import Literal, get_args
 Verdict = Literal["from sources", "from memory", "not supported", "contradicted", "repeats the response", "cannot tell"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 FAULTS: tuple[Verdict, ...] = ("not supported", "contradicted")  # what fails a check of a log
+NOT_CALIBRATED = "not calibrated"

@@ -192,7 +192,7 @@ def removal_methods() -> dict[str, Method]:
 
 
 def source_methods() -> dict[str, Method]:
-    """The methods for responses only, which remove sources."""
+    """The methods for responses only: they remove sources, or have learned from removing them."""
     return {name: method for name, method in METHODS.items() if method.kinds == ("response",)}
 
 

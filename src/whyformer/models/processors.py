@@ -11,9 +11,10 @@ import transformers
 from torch import nn
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 
-from whyformer.errors import WhyformerError
+from whyformer.errors import WhyformerError, reason_of
 from whyformer.models.families import FAMILIES
 from whyformer.models.input_tensors import SOUND_INPUTS
+from whyformer.models.zoo import bundled, bundled_folder
 
 WRITERS = ("ForCTC", "ForConditionalGeneration")  # speech recognisers have a tokenizer too
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")  # of image processors and feature extractors
@@ -83,3 +84,11 @@ def check_vocabulary(model: Any, processor: Any, name: str) -> None:
         raise WhyformerError(
             f"The tokenizer of {name!r} has {words} word pieces, its model only {known}: save the model's own there."
         )
+
+
+def load_tokenizer(place: str) -> Any:
+    """The tokenizer of a bundled model, a folder or a Hugging Face id, without its model."""
+    try:
+        return transformers.AutoTokenizer.from_pretrained(str(bundled_folder(place) if place in bundled() else place))
+    except (OSError, ValueError) as error:
+        raise WhyformerError(f"There is no tokenizer in {place!r:.80}: {reason_of(error):.120}") from error

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from whyformer.inputs.verdicts import FAULTS, VERDICTS
 from whyformer.render.html import TEMPLATES
 from whyformer.render.text_spans import one_line, readable
+from whyformer.render.verdict_view import VerdictView, calibrated_on, verdict_view
 
 if TYPE_CHECKING:
     from whyformer.results.support import Support
@@ -39,17 +40,15 @@ class ReportRow:
         return min(unit.per_token for unit in self.support.units)
 
     @property
-    def units(self) -> list[tuple[str, str, str, str]]:
-        """The style, verdict, text and reason of each sentence."""
-        return [
-            (
-                unit.verdict.replace(" ", "-"),
-                unit.verdict,
-                readable(one_line(unit.text)),
-                readable(one_line(unit.reason)),
-            )
-            for unit in self.support.units
-        ]
+    def units(self) -> list[VerdictView]:
+        """The verdict on each sentence."""
+        return [verdict_view(self.support, unit) for unit in self.support.units]
+
+    @property
+    def short_question(self) -> str:
+        """The end of the question, which in a long prompt comes last."""
+        line = readable(one_line(self.question))
+        return line if len(line) <= LONGEST_QUESTION else f"…{line[-LONGEST_QUESTION:].lstrip()}"
 
 
 @dataclass(frozen=True)
@@ -89,13 +88,10 @@ def support_report(
         title="Is it supported?",
         shades={},
         grid=None,
-        rows=[
-            (row, readable(one_line(row.question))[:LONGEST_QUESTION], place)
-            for place, row in enumerate(worst_first(rows), start=1)
-        ],
+        rows=list(enumerate(worst_first(rows), start=1)),
         totals=totals,
         model=readable(model),
-        calibration=readable(calibration),
+        calibration=calibrated_on(calibration),
         errors=[readable(one_line(error)) for error in errors],
         verdicts=VERDICTS,
         script=Markup(script),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whyformer.inputs.verdicts import VERDICTS
+from whyformer.inputs.verdicts import NOT_CALIBRATED, VERDICTS
 from whyformer.render.text_spans import one_line, readable, visible
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class VerdictView:
 def verdict_views(response: Response) -> tuple[VerdictView, ...]:
     """The verdicts on a response; none if it was explained without."""
     support = response.verdicts
-    return () if support is None else tuple(_view(support, unit) for unit in support.units)
+    return () if support is None else tuple(verdict_view(support, unit) for unit in support.units)
 
 
 def verdict_summary(support: Support) -> str:
@@ -53,18 +53,21 @@ def verdict_summary(support: Support) -> str:
 
 def cost_line(support: Support) -> str:
     """How many forward passes it took, and what the verdicts were calibrated on."""
-    return (
-        f"{support.forwards} forward passes of at most {support.full_forwards}; verdicts: "
-        f"{readable(support.calibration)}."
-    )
+    calibration = calibrated_on(support.calibration)
+    return f"{support.forwards} forward passes of at most {support.full_forwards}; verdicts {calibration}."
+
+
+def calibrated_on(data: str) -> str:
+    """What verdicts were calibrated on: `calibrated on 312 generated sentences`, or `not calibrated`."""
+    return data if data == NOT_CALIBRATED else f"calibrated on {readable(data)}"
 
 
 def source_effects(response: Response) -> np.ndarray | None:
     """The effect of each source of the response on each row, in nats: an array [row, source]; None without a unit.
 
     With verdicts it is how much is lost without the source, or without the set that carries the row for the sources in
-    it; 0 where the row is not from sources, and for sources that were not measured. Methods that remove each source
-    have the unit themselves.
+    it: of its log-probability, or of the model's judgement for a row that only this supports. It is 0 where the row is
+    not from sources, and for sources that were not measured. Methods that remove each source have the unit themselves.
     """
     support = response.verdicts
     if support is None:
@@ -73,8 +76,9 @@ def source_effects(response: Response) -> np.ndarray | None:
     places = [numbers.get((one.start, one.end)) for one in support.sources]
     effects = np.zeros(response.scores.shape, dtype=np.float32)
     for row, unit in enumerate(support.units):
-        lost = {one.source: one.necessity or 0.0 for one in unit.sources if unit.verdict == "from sources"}
-        carried = dict.fromkeys(unit.carrying, unit.carrying_necessity or 0.0) if lost else {}
+        lost = source_losses(unit) if unit.verdict == "from sources" else {}
+        loss = unit.carrying_judgement or unit.carrying_necessity or 0.0
+        carried = dict.fromkeys(unit.carrying, loss) if lost else {}
         for source in lost.keys() | carried.keys():
             place = places[source]
             if place is not None:
@@ -82,8 +86,16 @@ def source_effects(response: Response) -> np.ndarray | None:
     return effects
 
 
-def _view(support: Support, unit: UnitSupport) -> VerdictView:
-    effects = {one.source: one.necessity for one in unit.sources}
+def source_losses(unit: UnitSupport) -> dict[int, float]:
+    """What is lost without each measured source: of the judgement for a unit that only this supports."""
+    if unit.carrying_judgement is not None:
+        return {one.source: one.judgement for one in unit.sources if one.judgement is not None}
+    return {one.source: one.necessity or 0.0 for one in unit.sources}
+
+
+def verdict_view(support: Support, unit: UnitSupport) -> VerdictView:
+    """The verdict on one unit."""
+    effects = source_losses(unit)
     carrying = [
         (_name(support, number), _quote(support.sources[number].text), _nats(effects.get(number)))
         for number in unit.carrying
@@ -106,11 +118,13 @@ def _figures(support: Support, unit: UnitSupport) -> Iterator[tuple[str, str]]:
     yield "without any source", f"{unit.without_sources:.2f} nats"
     yield "what the sources add", _nats(unit.necessity)
     if unit.carrying_necessity is not None:
-        yield f"lost without the {len(unit.carrying)} that carry it", f"{unit.carrying_necessity:.2f} nats"
+        yield _lost(unit), f"{unit.carrying_necessity:.2f} nats"
+    if unit.carrying_judgement is not None:
+        yield _lost(unit), f"{unit.carrying_judgement:.2f} nats of the model's judgement"
     if unit.without_earlier is not None:
         yield "without the response before it", f"{unit.without_earlier:.2f} nats"
     if unit.own_answer is not None:
-        odds = "" if unit.log_odds is None else f" ({-unit.log_odds:+.1f} nats)"
+        odds = "" if unit.log_odds is None else f" ({-unit.log_odds:+.1f} nats)" if unit.log_odds else " (the same)"
         yield "the model itself would say", f"{readable(_quote(unit.own_answer)) or 'nothing'}{odds}"
     if unit.judgement is not None:
         without = "" if unit.judgement_without is None else f", {unit.judgement_without:+.1f} without the sources"
@@ -121,6 +135,11 @@ def _figures(support: Support, unit: UnitSupport) -> Iterator[tuple[str, str]]:
     yield "error rate of this verdict", unit.error_text
     for number in unit.uncited:
         yield "used and not cited", _name(support, number) or _quote(support.sources[number].text)
+
+
+def _lost(unit: UnitSupport) -> str:
+    count = len(unit.carrying)
+    return f"lost without the {'one that carries' if count == 1 else f'{count} that carry'} it"
 
 
 def _citations(support: Support, unit: UnitSupport) -> Iterator[tuple[str, str]]:

@@ -55,6 +55,7 @@ class Response:
         notes: Caveats for the reader, in sentences.
         seed: The sampling seed of the response; None if it was given, or decoded greedily.
         verdicts: The verdict on each row, if it was explained with support=True.
+        audit: Returns the content of its audit file; None for a response loaded from a file, or of a served model.
         support_of: Assesses the support of a response that was just explained; None for one loaded from a file.
 
     Raises:
@@ -85,6 +86,7 @@ class Response:
     notes: tuple[str, ...] = ()
     seed: int | None = None
     verdicts: Support | None = None
+    audit: Callable[[Response], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
     support_of: Callable[..., Support] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -291,10 +293,10 @@ class Response:
         return response_frame(self)
 
     def save(self, path: str | Path) -> None:
-        """Save to a .html, .png, .json or .npz file, atomically.
+        """Save to a .html, .png, .json, .npz or .audit.json file, atomically.
 
         Args:
-            path: The file; its suffix determines the format. `load` reads .json and .npz.
+            path: The file; its suffix determines the format. `load` reads .json and .npz, `verify` .audit.json.
 
         Raises:
             WhyformerError: If the suffix is of no known format.

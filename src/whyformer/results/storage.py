@@ -103,12 +103,16 @@ def _content(result: AnyResult, suffix: str, units: TextUnits) -> bytes:
 
 
 def _audit(result: AnyResult) -> bytes:
-    if not isinstance(result, Explanation):
+    if isinstance(result, Continuation):
         kind = type(result).__name__
         raise WhyformerError(f"{with_article(kind).capitalize()} has no audit file: save it as .json or .npz.")
     if result.audit is None:
-        raise WhyformerError("Only the result of explain has an audit file, not one loaded from a file: explain again.")
-    return json.dumps(result.audit(result), allow_nan=False, indent=1).encode()
+        raise WhyformerError(
+            "Only what explain or explain_response returns of a loaded model has an audit file, not a result that was "
+            "loaded from a file: explain again."
+        )
+    audit: Callable[[Any], dict[str, Any]] = result.audit
+    return json.dumps(audit(result), allow_nan=False, indent=1).encode()
 
 
 def _npz(result: AnyResult) -> bytes:

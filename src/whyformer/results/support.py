@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from whyformer.inputs.sources import Source
-from whyformer.inputs.verdicts import FAULTS, VERDICTS, Verdict
+from whyformer.inputs.verdicts import FAULTS, NOT_CALIBRATED, VERDICTS, Verdict
 
 CitationStatus = Literal["used", "supports but was not used", "does not support", "unknown source"]
-NOT_CALIBRATED = "not calibrated"
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,7 @@ class UnitSupport:
         sources: The figures of the sources that were measured.
         carrying: The smallest set of sources, by number, without which the unit loses half of what all of them give.
         carrying_necessity: How much the log-probability falls without that set.
+        carrying_judgement: How much the judgement falls without it, for a unit that only its judgement supports.
         probabilities: The calibrated probability of each verdict; empty if the model is not calibrated.
         error: How often this verdict was wrong on held-out data; None if not calibrated.
         citations: The citations of the unit.
@@ -110,6 +110,7 @@ class UnitSupport:
     error: VerdictError | None = None
     citations: tuple[Citation, ...] = ()
     uncited: tuple[int, ...] = ()
+    carrying_judgement: float | None = None
 
     @property
     def necessity(self) -> float:

@@ -23,6 +23,7 @@ from whyformer.results.support import Citation, CitationStatus, SourceFigures, S
 UNIT_NUMBERS = ("log_probability", "without_sources", "lowest", "largest_gain")
 UNIT_OPTIONAL = (
     *("without_earlier", "own_log_probability", "judgement", "judgement_without", "score", "carrying_necessity"),
+    "carrying_judgement",
 )
 UNIT_FIELDS = (
     *("start", "end", "text", "tokens", "verdict", "reason", "own_answer", "sources", "carrying", "probabilities"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,6 +131,11 @@ def _scores(shard: Shard, cases: Sequence[SourceCase], subsets: int) -> tuple[Me
         forwards[name] = count[0] / len(cases)
     for name, method in source_methods().items():
         if name in shard.known:
+            continue
+        if not method.reads.subsets:  # learned once per model, where it was
+            with suppress(UnsupportedModel), _counted(shard) as count:
+                scores[name] = _by_method(shard, cases, name, {})
+            forwards |= {name: count[0] / len(cases)} if name in scores else {}
             continue
         options = {"subsets": subsets} if "subsets" in method.options else {}
         options |= {"seed": shard.seed} if "seed" in method.options else {}

@@ -1,0 +1,85 @@
+"""From figures to a verdict by thresholds, for models that are not calibrated; and the reason of a verdict in words."""
+
+from __future__ import annotations
+
+from whyformer.facts.prose_register import word_overlap
+from whyformer.inputs.verdicts import Verdict
+from whyformer.results.support import UnitSupport
+
+# Thresholds in nats for models that are not calibrated.
+TAU_NECESSITY, TAU_TOKEN, TAU_ODDS, TAU_JUDGEMENT = 2.0, -1.0, -3.0, 1.0
+INDIFFERENCE = 1.0  # nats: of two different answers, neither is the model's own if it finds them so nearly alike
+
+
+def has_counterevidence(unit: UnitSupport) -> bool:
+    """Whether the model says no, or says something else: a falling log-probability alone contradicts nothing."""
+    return prefers_another(unit) or (unit.judgement is not None and unit.judgement < 0)
+
+
+def prefers_another(unit: UnitSupport) -> bool:
+    """Whether the model would rather say something else, and not just the same in more words."""
+    return unit.log_odds is not None and unit.log_odds <= TAU_ODDS and agreement(unit) < 1
+
+
+def does_not_know(unit: UnitSupport, indifference: float = INDIFFERENCE) -> bool:
+    """Whether the model finds another answer likelier, but hardly so."""
+    return (
+        bool(unit.own_answer)
+        and unit.log_odds is not None
+        and -indifference < unit.log_odds < 0
+        and agreement(unit) < 1
+    )
+
+
+def agreement(unit: UnitSupport) -> float:
+    """The share of a unit's content words that the model's own answer has."""
+    return word_overlap(unit.text, unit.own_answer or "")
+
+
+def rule_verdict(unit: UnitSupport) -> Verdict:
+    """The verdict on a unit of a model that is not calibrated, by thresholds."""
+    gain = unit.necessity
+    earlier = 0.0 if unit.without_earlier is None else unit.log_probability - unit.without_earlier
+    if earlier >= TAU_NECESSITY > gain:
+        return "repeats the response"
+    if does_not_know(unit):
+        return "cannot tell"
+    prefers_other = prefers_another(unit)
+    if gain >= TAU_NECESSITY and not prefers_other:
+        return "from sources"
+    if unit.judgement is not None and unit.judgement_without is not None:
+        if unit.judgement >= TAU_JUDGEMENT and unit.judgement - unit.judgement_without >= TAU_JUDGEMENT:
+            return "from sources"
+        if unit.judgement <= -TAU_JUDGEMENT and gain <= -TAU_NECESSITY:
+            return "contradicted"
+    if gain < TAU_NECESSITY and unit.per_token >= TAU_TOKEN and not prefers_other:
+        return "from memory"
+    if prefers_other or unit.per_token < TAU_TOKEN:
+        return "not supported"
+    return "cannot tell"
+
+
+def reason_for(verdict: Verdict, unit: UnitSupport) -> str:
+    """The reason of a verdict in a sentence, with the figure that matters most."""
+    gain = f"{abs(unit.necessity):.1f} nats {'less' if unit.necessity >= 0 else 'more'} likely without the sources"
+    odds = unit.log_odds
+    rather = ""
+    if odds is not None and odds < 0 and unit.own_answer:
+        rather = f" The model itself would rather have said “{unit.own_answer}” ({-odds:.1f} nats likelier)."
+    match verdict:
+        case "from sources":
+            return f"The sources made the model write it: it is {gain}.{rather}"
+        case "from memory":
+            return f"The model would have written it anyway: it is {gain}, at {unit.per_token:.2f} nats per token."
+        case "not supported":
+            if unit.necessity >= TAU_NECESSITY and rather:
+                return f"The sources make its form likelier, but not what it says: it is {gain}.{rather}"
+            return f"No source speaks for it: it is {gain}.{rather}"
+        case "contradicted":
+            return f"The sources speak against it: it is {gain}.{rather}"
+        case "repeats the response":
+            earlier = unit.log_probability - (unit.without_earlier or 0.0)
+            return f"It repeats what the response had said before: {earlier:.1f} nats less likely without that."
+    if does_not_know(unit, -TAU_ODDS):
+        return f"This model does not know: it finds “{unit.own_answer}” hardly likelier ({-(odds or 0.0):.1f} nats)."
+    return f"The figures do not decide it: it is {gain}.{rather}"
