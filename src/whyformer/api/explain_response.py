@@ -269,9 +269,7 @@ def _questions(
     all_prompts = list(prompts)
     count = len(all_prompts)
     columns = {name: _one_each(f"{name}s", values, count) for name, values in settings.items()}
-    columns["focus"] = (
-        [focus] * count if focus is None or isinstance(focus, str) else _one_each("focus", focus, count)
-    )
+    columns["focus"] = [focus] * count if focus is None or isinstance(focus, str) else _one_each("focus", focus, count)
     names = ["prompt", *columns]
     return [dict(zip(names, row, strict=True)) for row in zip(all_prompts, *columns.values(), strict=True)]
 
