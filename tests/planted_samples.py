@@ -3,7 +3,7 @@
 import numpy as np
 
 from whyformer.surveys.respondents import RemovableSample
-from whyformer.surveys.survey_samples import SurveySample
+from whyformer.surveys.survey_data import SurveySample
 
 
 def summed_sample(number, words, weights, base=0.0):

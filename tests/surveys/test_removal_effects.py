@@ -11,7 +11,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.surveys.cues import Cue, region_parts, text_parts
 from whyformer.surveys.removal_effects import random_parts, removal_effects
 from whyformer.surveys.respondents import as_logits, check_respondent, log_odds, removable_sample
-from whyformer.surveys.survey_samples import SurveySample
+from whyformer.surveys.survey_data import SurveySample
 
 TEXT = "A wonderful film, and not at all a dull or boring one."
 

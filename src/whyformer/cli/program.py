@@ -22,6 +22,7 @@ from whyformer.cli.listings import doctor_command, methods, models
 from whyformer.cli.recommend_command import recommend_command
 from whyformer.cli.response_command import response_
 from whyformer.cli.support_command import calibrate_command, support_command
+from whyformer.cli.survey_command import survey_command
 from whyformer.cli.web_page import web_page
 from whyformer.errors import WhyformerError
 
@@ -124,6 +125,14 @@ app.command(
     "calibrate",
     epilog=help_examples("whyformer calibrate ./my-model", "whyformer calibrate ./my-model --data labelled.jsonl"),
 )(calibrate_command)
+app.command(
+    "survey",
+    epilog=help_examples(
+        "whyformer survey mini-bert reviews.csv --out report.html",
+        "whyformer survey ./my-model reviews.csv --label pos=positive --label neg=negative --should-ignore names.txt",
+        "whyformer survey mini-vit photos --should-ignore masks",
+    ),
+)(survey_command)
 app.command(
     "compare",
     epilog=help_examples(

@@ -17,7 +17,7 @@ EDGE = 0.1  # share of a text's words in its beginning and in its end
 RING, CORNER, MIDDLE = 1 / 8, 1 / 4, 1 / 2  # sides of the regions of a picture, as shares of the picture's
 POSITIONS = ("beginning", "end")
 REGIONS = ("border", "top left corner", "top right corner", "bottom left corner", "bottom right corner", "centre")
-MASKS = ("object", "background", "likely background")
+MASKS = ("object", "background", "likely object", "likely background")
 _AROUND = regex.compile(r"^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$")
 _CLAUSE_END = regex.compile(r"[.,;:!?…。，！？)\]]$")
 

@@ -15,7 +15,7 @@ RANDOM_PARTS = 3  # that each cue is compared with, in each sample
 
 @dataclass(frozen=True, eq=False)
 class RemovalEffect:
-    """What changes in a sample without a cue, and without random parts of the same size and shape.
+    """The change of an answer without a cue, and without random parts of the same size and shape.
 
     Attributes:
         cue: The cue.

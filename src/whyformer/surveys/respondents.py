@@ -27,7 +27,7 @@ from whyformer.models.structure import labels_of
 from whyformer.models.task import HEADS
 from whyformer.removal.fills import fill_colour
 from whyformer.removal.trace_inputs import trace_ablation
-from whyformer.surveys.survey_samples import SurveySample
+from whyformer.surveys.survey_data import SurveySample
 from whyformer.targets.scores import logits_of
 from whyformer.tracing.reads import Reads
 
@@ -59,18 +59,22 @@ class RemovableSample:
 
     @property
     def object_mask(self) -> np.ndarray | None:
-        """The mask of the sample at its places, where UNLABELLED is also what lies outside the picture."""
+        """The mask of the sample at its places."""
         if self.sample.mask is None or self.box is None:
             return None
-        left, top, right, bottom = self.box
-        height, width = self.shape
-        rows = np.floor(top + (np.arange(height) + 0.5) * (bottom - top) / height).astype(int)
-        columns = np.floor(left + (np.arange(width) + 0.5) * (right - left) / width).astype(int)
-        mask = np.full(self.shape, UNLABELLED, dtype=np.uint8)
-        y = (rows >= 0) & (rows < self.sample.mask.shape[0])
-        x = (columns >= 0) & (columns < self.sample.mask.shape[1])
-        mask[np.ix_(y, x)] = self.sample.mask[np.ix_(rows[y], columns[x])]
-        return mask
+        return mask_at(self.sample.mask, self.box, (self.shape[0], self.shape[1]))
+
+
+def mask_at(mask: np.ndarray, box: Box, shape: tuple[int, int]) -> np.ndarray:
+    """A mask at a grid of points in a box of the picture; UNLABELLED outside the picture."""
+    left, top, right, bottom = box
+    rows = np.floor(top + (np.arange(shape[0]) + 0.5) * (bottom - top) / shape[0]).astype(int)
+    columns = np.floor(left + (np.arange(shape[1]) + 0.5) * (right - left) / shape[1]).astype(int)
+    points = np.full(shape, UNLABELLED, dtype=np.uint8)
+    y = (rows >= 0) & (rows < mask.shape[0])
+    x = (columns >= 0) & (columns < mask.shape[1])
+    points[np.ix_(y, x)] = mask[np.ix_(rows[y], columns[x])]
+    return points
 
 
 def check_respondent(respondent: Respondent) -> None:
