@@ -15,7 +15,7 @@ from whyformer.render.html import TEMPLATES
 from whyformer.render.shades import declarations, token_shade
 from whyformer.render.text_spans import one_line, readable, visible
 
-FULL_EFFECT = 3.0  # nats: the end of the bars, on every page
+LEAST_EFFECT, FULL_EFFECT = -1.0, 3.0  # nats: the ends of the bars, on every page
 LEVELS = 10  # shades of words: as many as a reader tells apart, and few enough for a small page
 WORD_SCALE = Scale(-1.0, 1.0)
 PROVEN = 0.05
@@ -104,7 +104,7 @@ def _driver(number: int, one: Mapping[str, Any], montages: Mapping[str, Sequence
         "q_text": f"{proof['q']:.2g}",
         "proven": is_proven,
         "ignored": one["should_be_ignored"],
-        "shortcut": one["should_be_ignored"] and is_proven and flips["value"] > proof["random_flips"],
+        "shortcut": one["should_be_ignored"] and is_proven,
         "montage": list(montages.get(cue["name"], ()))[:4] if cue["kind"] == "cluster" else [],
         "examples": [_example(example) for example in one["examples"]],
     }
@@ -152,11 +152,15 @@ def _shade(score: float) -> str:
 
 
 def _bar(interval: Mapping[str, Any]) -> dict[str, float] | None:
-    """The bar of an effect and the line of its interval, in percent of the full width, from −full to full."""
+    """The bar of an effect and the line of its interval, in percent of the full width."""
     if interval["low"] is None:
         return None
-    low, value, high = (50 + 50 * max(-1.0, min(1.0, interval[end] / FULL_EFFECT)) for end in ("low", "value", "high"))
-    start, end = sorted((50.0, value))
+
+    def place(nats: float) -> float:
+        return 100 * (min(FULL_EFFECT, max(LEAST_EFFECT, nats)) - LEAST_EFFECT) / (FULL_EFFECT - LEAST_EFFECT)
+
+    start, end = sorted((place(0.0), place(interval["value"])))
+    low, high = place(interval["low"]), place(interval["high"])
     return {"left": round(start, 1), "width": round(end - start, 1), "low": round(low, 1), "span": round(high - low, 1)}
 
 

@@ -51,9 +51,10 @@ def measure_effects(
                 effects = removal_effects(removable, parts, is_multi=is_multi, seed=seed)
         except WhyformerError:  # read once already: a file that is gone or damaged since
             effects = []
-        journal.write(EFFECTS, [_line(number, cues, effects)])
+        line = _line(number, cues, effects)
+        journal.write(EFFECTS, [line])
         done += 1
-        yield done, total, {(effect.cue, number): effect for effect in effects}
+        yield done, total, _read(line, cues)  # rounded as in the journal, so that a resumed survey is the same
 
 
 def parts_at_places(

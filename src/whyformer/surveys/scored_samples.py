@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 
 from whyformer.api.explain import explain_batch
-from whyformer.api.predictions import FunctionScores
+from whyformer.api.predictions import PATCHES, FunctionScores
 from whyformer.data.examples import BACKGROUND, OBJECT
 from whyformer.inputs.layouts import Box, Patches
 from whyformer.inputs.read import strings_are_texts
 from whyformer.models.loading import LoadedModel
 from whyformer.results.explanation import Explanation
 from whyformer.surveys.cues import Cue, region_parts, text_parts
-from whyformer.surveys.respondents import Respondent, mask_at
+from whyformer.surveys.respondents import Respondent, log_odds, mask_at, removable_sample
 from whyformer.surveys.survey_data import SurveySample
 
 LEADING = 3  # words or patches with the highest scores, which lead a decision
 DIGITS = 4  # of scores that are kept
-FINE = 4  # pixels on a side of a patch, at which masks are read
+FINE = 4  # points on a side of a patch, at which masks are read
+REMOVAL = "removal"  # the method of functions, unless another is named
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +116,9 @@ def score_samples(
     with strings_are_texts():
         if isinstance(respondent, LoadedModel):
             explanations = explain_batch(examples, respondent, method=method, truncate=True, **options)
+        elif method is None:
+            yield from (_scored_by_removal(respondent, sample) for sample in samples)
+            return
         else:
             explanations = _explain_function(respondent, examples, method, options)
     for sample, explanation in zip(samples, explanations, strict=True):
@@ -122,16 +126,43 @@ def score_samples(
 
 
 def _explain_function(
-    function: FunctionScores, examples: Sequence[Any], method: str | None, options: Mapping[str, Any]
+    function: FunctionScores, examples: Sequence[Any], method: str, options: Mapping[str, Any]
 ) -> list[Explanation]:
     labels = [function.labels[number] for number in sorted(function.labels)] or None
     return explain_batch(
         examples,
         predict=function.predict,
         labels=labels,
-        method=method or "occlusion",  # the cheapest by far: a question per word
+        method=method,
         batch_size=function.batch_size,
         **options,
+    )
+
+
+def _scored_by_removal(function: FunctionScores, sample: SurveySample) -> ScoredSample:
+    """Score each word or patch by the drop of the answer's log-odds without it: probabilities near 1 hardly change."""
+    removable = removable_sample(function, sample)
+    grid = None if removable.box is None else (PATCHES, PATCHES)
+    numbers = np.arange(len(removable.words))
+    if grid is not None:
+        down, right = (np.arange(side) * PATCHES // side for side in removable.shape)
+        numbers = PATCHES * down[:, None] + right
+    kept = np.stack([numbers != number for number in range(numbers.max() + 1)])
+    answers = removable.ask(kept)
+    label = int(removable.logits.argmax())
+    whole = float(log_odds(removable.logits[None], label)[0])
+    return ScoredSample(
+        sample.number,
+        sample.name,
+        sample.label,
+        function.labels.get(label, f"label {label}"),
+        float(1 / (1 + np.exp(-whole))),
+        removable.words,
+        grid,
+        removable.box,
+        whole - log_odds(answers, label),
+        REMOVAL,
+        None if removable.box is None or grid is None else _covered(sample, grid, removable.box),
     )
 
 
@@ -145,15 +176,18 @@ def _scored(sample: SurveySample, explanation: Explanation) -> ScoredSample:
             *own, tuple(word.text for word in words), None, None, np.array([w.score for w in words]), method
         )
     layout = part.layout
-    grid, covered = (layout.rows, layout.columns), None
-    if sample.mask is not None:
-        fine = mask_at(sample.mask, layout.box, (FINE * grid[0], FINE * grid[1]))
-        shares = (
-            (fine == kind).reshape(grid[0], FINE, grid[1], FINE).mean(axis=(1, 3)) for kind in (OBJECT, BACKGROUND)
-        )
-        first, second = (share.ravel() for share in shares)
-        covered = (first, second)
-    return ScoredSample(*own, (), grid, layout.box, np.asarray(part.scores, dtype=np.float64), method, covered)
+    grid = (layout.rows, layout.columns)
+    values = np.asarray(part.scores, dtype=np.float64)
+    return ScoredSample(*own, (), grid, layout.box, values, method, _covered(sample, grid, layout.box))
+
+
+def _covered(sample: SurveySample, grid: tuple[int, int], box: Box) -> tuple[np.ndarray, np.ndarray] | None:
+    """The share of each patch that the object covers, and the background."""
+    if sample.mask is None:
+        return None
+    fine = mask_at(sample.mask, box, (FINE * grid[0], FINE * grid[1])).reshape(grid[0], FINE, grid[1], FINE)
+    first, second = ((fine == kind).mean(axis=(1, 3)).ravel() for kind in (OBJECT, BACKGROUND))
+    return first, second
 
 
 def sample_line(sample: ScoredSample, digest: str) -> dict[str, Any]:

@@ -70,9 +70,9 @@ def _shortcuts_sentence(survey: Survey) -> str:
     ignored = {driver.cue for driver in survey.tested if driver.should_be_ignored}
     cues = list(dict.fromkeys(driver.cue for driver in survey.shortcuts))
     if cues:
-        parts.append(f"{_listed([quoted(cue) for cue in cues[:NAMED]])} should not matter, but changes answers")
+        parts.append(f"{_listed([quoted(cue) for cue in cues[:NAMED]])} should not matter, but drives answers")
     elif ignored:
-        parts.append(f"none of the {len(ignored)} cues that should not matter is proven to change answers")
+        parts.append(f"none of the {len(ignored)} cues that should not matter is proven to drive answers")
     elif not parts:
         parts.append("no cues were named that should not matter, so that shortcuts are not known")
     text = "; ".join(parts)

@@ -67,9 +67,8 @@ class Driver:
 
     @property
     def is_shortcut(self) -> bool:
-        """Whether it should be ignored, and yet is proven and changes more answers than random parts do."""
-        changes = self.proof.flips.value > self.proof.random_flips
-        return self.should_be_ignored and self.proof.is_proven and changes
+        """Whether it should be ignored, and yet is proven to drive answers."""
+        return self.should_be_ignored and self.proof.is_proven
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ class Survey:
 
     @property
     def shortcuts(self) -> tuple[Driver, ...]:
-        """The drivers that should be ignored, and change answers."""
+        """The drivers that should be ignored."""
         return tuple(driver for driver in self.drivers if driver.is_shortcut)
 
     @property
