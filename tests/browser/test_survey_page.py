@@ -1,4 +1,4 @@
-"""The report of a survey in a real browser: sorted, searched, filtered and opened by clicks, on wide and narrow pages."""
+"""The report of a survey in a real browser: sorted, searched, filtered and opened by clicks, wide and narrow."""
 
 from __future__ import annotations
 
