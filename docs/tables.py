@@ -23,6 +23,7 @@ import leaderboard
 import real_tables
 import sink_tables
 import support_tables
+import survey_tables
 import verdicts
 import yaml
 from cards import CARDS, card_rows, metrics
@@ -788,6 +789,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "support-verdicts": lambda: support_tables.verdicts(RESULTS / "support.json"),
     "support-groups": lambda: support_tables.groups(RESULTS / "support.json"),
     "support-figures": lambda: support_tables.figures(RESULTS / "support.json"),
+    "survey-drivers": lambda: survey_tables.review_drivers(RESULTS / "surveys.json"),
+    "survey-negations": lambda: survey_tables.negations(RESULTS / "surveys.json"),
+    "survey-failures": lambda: survey_tables.review_failures(RESULTS / "surveys.json"),
+    "survey-photos": lambda: survey_tables.photo_drivers(RESULTS / "surveys.json"),
+    "survey-cost": lambda: survey_tables.cost(RESULTS / "surveys.json"),
+    "survey-false": lambda: survey_tables.false_drivers(RESULTS / "surveys.json"),
     "support-cost": lambda: support_tables.cost(RESULTS / "support.json"),
     "decoder-sinks": lambda: sink_tables.sinks(RESULTS / "decoder_sinks.json"),
     "decoder-variants": lambda: sink_tables.variants(RESULTS / "decoder_sinks.json"),

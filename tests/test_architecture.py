@@ -26,6 +26,7 @@ LAYERS = [
     {"data"},
     {"plugins"},
     {"benchmark"},
+    {"surveys"},
     {"cli", "app"},
     {"extend"},
     {"__init__", "__main__"},

@@ -133,7 +133,7 @@ def explain_predictions(
         raise WhyformerError(f"predict must be a function of a list of examples, not {predict!r:.40}.")
     named = {} if labels is None else dict(enumerate(map(str, labels)))
     prediction = FunctionScores(predict, named, check_batch_size(batch_size) or EXAMPLES_AT_ONCE, progress)
-    removable = [_removable(example, units, fill) for example in examples]
+    removable = [removable_units(example, units, fill) for example in examples]
     targets = (
         [target] * len(removable)
         if isinstance(target, Contrast) or callable(target)
@@ -196,7 +196,8 @@ def _resolve(
     return resolved.names[0], score, resolved.indices[0]
 
 
-def _removable(example: Any, units: UnitKind | None, fill: Fill) -> RemovableUnits:
+def removable_units(example: Any, units: UnitKind | None, fill: Fill) -> RemovableUnits:
+    """The words of a text, or the patches or superpixels of a picture, as units to remove."""
     is_text = isinstance(example, str) or (isinstance(example, Path) and example.suffix in (".txt", ".md"))
     if is_text:
         if units not in (None, "word"):

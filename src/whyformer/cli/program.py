@@ -24,6 +24,7 @@ from whyformer.cli.mcp_command import mcp_command
 from whyformer.cli.recommend_command import recommend_command
 from whyformer.cli.response_command import response_
 from whyformer.cli.support_command import calibrate_command, support_command
+from whyformer.cli.survey_command import survey_command
 from whyformer.cli.web_page import web_page
 from whyformer.errors import WhyformerError
 
@@ -133,6 +134,14 @@ app.command(
         "whyformer response --messages chat.json --model ./my-model --method at2",
     ),
 )(learn_command)
+app.command(
+    "survey",
+    epilog=help_examples(
+        "whyformer survey mini-bert reviews.csv --out report.html",
+        "whyformer survey ./my-model reviews.csv --label pos=positive --label neg=negative --should-ignore names.txt",
+        "whyformer survey mini-vit photos --should-ignore masks",
+    ),
+)(survey_command)
 app.command(
     "compare",
     epilog=help_examples(

@@ -15,6 +15,7 @@ from whyformer.extras import extra
 
 Statistic = Callable[[Any], float]  # of all examples: their mean, or the mIoU of their counts
 RESAMPLES = 2000
+CHOICES = 20_000  # random ones: so small a p-value survives the correction for hundreds of tests
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,23 @@ def paired_comparison(
         rng=np.random.default_rng(seed),
     )
     return PairedComparison(bounds, float(tested.pvalue))
+
+
+def choice_test(rows: ExampleRows, *, resamples: int = CHOICES, seed: int = 0) -> float:
+    """The p-value of the first column's mean being this large, were it chosen among the columns at random, row by row.
+
+    With two columns it is the one-sided paired permutation test; it is exact if there are few enough choices.
+    """
+    values = _checked(rows).astype(np.float64)
+    examples, columns = values.shape
+    if columns ** min(examples, 64) <= resamples:
+        choices = np.arange(columns**examples)[:, None] // columns ** np.arange(examples) % columns
+    else:
+        choices = np.random.default_rng(seed).integers(0, columns, (resamples, examples), dtype=np.uint8)
+    sums = values[np.arange(examples), choices].sum(axis=1)
+    barely = 1e-9 * np.abs(values).max(axis=1).sum()
+    extreme = int((sums >= values[:, 0].sum() - barely).sum())
+    return extreme / len(sums) if len(sums) == columns**examples else (extreme + 1) / (len(sums) + 1)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -117,7 +117,10 @@ class TokenAblation:
             first += int(own.max(initial=-1)) + 1
         return np.concatenate(numbers)
 
-    def _ask(self, examples: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
+    def outputs(
+        self, examples: Sequence[Units], masks: Sequence[UnitMasks], read: Callable[[Any], Tensor]
+    ) -> np.ndarray:
+        """Values that `read` takes from the output, [subset example …], with these units of each example kept."""
         question, device = self.trace.question, self.trace.mask.device
         subsets = max(map(len, masks))
         copies = max(1, copies_at_once(self.trace) // question.batch)
@@ -130,9 +133,12 @@ class TokenAblation:
             )
             with torch.inference_mode(False), torch.no_grad():
                 output = question.model(**self._inputs(kept))
-                rows += [question.score(part) for part in split_output(output, question.batch, stop - start)]
-        scores: SubsetExampleScores = at_least_float32(torch.stack(rows)).double().cpu().numpy()
-        return scores
+                rows += [read(part) for part in split_output(output, question.batch, stop - start)]
+        values: np.ndarray = at_least_float32(torch.stack(rows)).double().cpu().numpy()
+        return values
+
+    def _ask(self, examples: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
+        return self.outputs(examples, masks, self.trace.question.score)
 
     def _inputs(self, kept: Tensor) -> Inputs:
         """The inputs of each copy of the examples, with only the kept places [copy, example, place]."""

@@ -1,0 +1,89 @@
+"""Tables of what surveys cost and say, from benchmarks/results/surveys.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from support_tables import rows
+
+SHOWN = 10  # drivers of each answer
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def review_drivers(path: Path) -> str:
+    """The first proven words for each answer of mini-bert."""
+    lines = []
+    drivers = read(path)["reviews"]["drivers"]
+    for answer in sorted({driver["answer"] for driver in drivers if driver["answer"]}):
+        own = [driver for driver in drivers if driver["answer"] == answer and driver["kind"] in ("word", "phrase")]
+        lines += [[driver["cue"], answer, *figures(driver)] for driver in own[:SHOWN]]
+    return rows(["cue", "answer", "samples", "effect, nats", "answers that change, %", "q"], lines)
+
+
+def negations(path: Path) -> str:
+    """Words of negation among the cues that were tested."""
+    lines = [
+        [one["cue"], one["answer"], *figures(one), "yes" if one["q"] <= 0.05 else "no"]
+        for one in read(path)["reviews"]["negations"]
+    ]
+    return rows(["cue", "answer", "samples", "effect, nats", "answers that change, %", "q", "proven"], lines)
+
+
+def review_failures(path: Path) -> str:
+    """The groups of wrong answers of mini-bert."""
+    lines = [
+        [
+            f"{one['label']} read as {one['answer']}",
+            one["cue"] or "no shared cue",
+            str(one["count"]),
+            "" if one["cue"] is None else "yes" if one["proven"] else "no",
+        ]
+        for one in read(path)["reviews"]["failures"]
+    ]
+    return rows(["mistake", "led by", "samples", "proven"], lines)
+
+
+def photo_drivers(path: Path) -> str:
+    """The cues proven to drive all answers of mini-vit, and the share of the object."""
+    photos = read(path)["photos"]
+    lines = [[one["cue"], one["answer"] or "all", *figures(one)] for one in photos["drivers"] if one["answer"] is None]
+    share = photos["object_share"]
+    table = rows(["cue", "answers", "samples", "effect, nats", "answers that change, %", "q"], lines)
+    value, low, high = (f"{100 * one:.0f}" for one in share)
+    return f"{table}\n\nShare of the object: {value} % [{low}, {high}] over {photos['samples']} photographs."
+
+
+def figures(one: dict[str, Any]) -> list[str]:
+    effect = f"{one['excess']:.2f} [{one['excess_low']:.2f}, {one['excess_high']:.2f}]".replace("-", "−")
+    return [str(one["support"]), effect, f"{100 * one['flips']:.0f}", f"{one['q']:.2g}"]
+
+
+def cost(path: Path) -> str:
+    """Seconds of processor time of both surveys, the false drivers and the memory."""
+    results = read(path)
+    lines = []
+    for name, what in (("reviews", "reviews"), ("photos", "photographs")):
+        if name in results:
+            run = results[name]
+            total = sum(run["seconds"].values())
+            stages = ", ".join(f"{stage} {value:.0f}" for stage, value in run["seconds"].items())
+            lines.append([f"{run['samples']:,} {what}, {run['model']}", f"{total / 60:.1f}", stages])
+    return rows(["survey", "minutes of one processor", "seconds by stage"], lines)
+
+
+def false_drivers(path: Path) -> str:
+    """How often a survey of a function without drivers reports one, and its memory."""
+    results = read(path)
+    null, peaks = results["null"], results["memory"]
+    lines = [
+        ["surveys of functions without drivers", str(null["runs"])],
+        ["of them with a driver, all false", f"{null['with_a_driver']} ({null['with_a_driver'] / null['runs']:.1%})"],
+        ["words and phrases chosen for proof", f"{null['chosen_cues']:,}"],
+        *([f"peak memory, {int(count):,} texts", f"{peak:.0f} MiB"] for count, peak in peaks.items()),
+    ]
+    return rows(["", ""], lines)

@@ -1,0 +1,145 @@
+"""The conclusion of a survey: everything measured made into its result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from whyformer.surveys.cue_choice import Decisions
+from whyformer.surveys.cue_examples import MOST_PICTURES, MOST_TEXTS, ExampleKey, make_examples, typical_samples
+from whyformer.surveys.cues import Cue
+from whyformer.surveys.patch_clusters import PatchClusters
+from whyformer.surveys.proof import FEWEST_SAMPLES
+from whyformer.surveys.proof_plan import ProofPlan
+from whyformer.surveys.proof_run import Effects
+from whyformer.surveys.respondents import Respondent, labels_of_respondent
+from whyformer.surveys.scored_samples import cluster_cue
+from whyformer.surveys.survey_data import SurveyData
+from whyformer.surveys.survey_drivers import (
+    FailureKey,
+    TestedQuestion,
+    drivers_of,
+    failures_of,
+    object_share,
+    tested_questions,
+)
+from whyformer.surveys.survey_records import SurveyRecords
+from whyformer.surveys.survey_result import CueExample, Driver, FailureGroup, Survey
+
+SHOWN_UNPROVEN = 20  # cues that were not proven, with examples
+MOST_UNNAMED = 10_000  # labels of a function without names
+MOST_MISSING = 5  # names in a note
+
+
+@dataclass(frozen=True, eq=False)
+class SurveyFindings:
+    """Everything that a survey measured."""
+
+    respondent: Respondent
+    data: SurveyData
+    records: SurveyRecords
+    plan: ProofPlan
+    effects: Effects
+    given: frozenset[Cue]
+    clusters: PatchClusters | None
+
+
+@dataclass
+class _Counts:
+    answers: Counter[str]
+    labelled: int = 0
+    wrong: int = 0
+    is_picture: bool = False
+    method: str = ""
+
+
+def conclude(findings: SurveyFindings, *, seed: int) -> Survey:
+    """Prove all cues together, group the failures, and add examples."""
+    counts = _Counts(Counter())
+    for sample in findings.records:
+        counts.answers[sample.answer] += 1
+        counts.labelled += sample.label is not None
+        counts.wrong += sample.is_wrong
+        counts.is_picture, counts.method = sample.grid is not None, sample.method
+    labels = _label_names(findings.respondent)
+    tested = tested_questions(findings.plan, findings.effects, seed=seed)
+    drivers = drivers_of(tested, findings.plan, findings.given)
+    failures, members = failures_of(lambda: findings.records, tested, labels)
+    drivers, failures = _with_examples(
+        findings, tested, drivers, failures, members, labels, is_picture=counts.is_picture
+    )
+    montages = findings.clusters.montages if findings.clusters else ()
+    return Survey(
+        model=findings.respondent.name,
+        method=counts.method,
+        kind="picture" if counts.is_picture else "text",
+        samples=counts.answers.total(),
+        answers=dict(counts.answers.most_common()),
+        labelled=counts.labelled,
+        wrong=counts.wrong,
+        tested=tuple(drivers),
+        failures=tuple(failures),
+        object_share=object_share(findings.effects),
+        montages={cluster_cue(number).name: montage for number, montage in enumerate(montages)},
+        notes=tuple(_notes(findings, drivers, counts)),
+    )
+
+
+def _label_names(respondent: Respondent) -> list[str]:
+    """The names of the labels by index; numbers for a function without names."""
+    names = labels_of_respondent(respondent)
+    return list(names) if names else [f"label {number}" for number in range(MOST_UNNAMED)]
+
+
+def _with_examples(
+    findings: SurveyFindings,
+    tested: Sequence[TestedQuestion],
+    drivers: list[Driver],
+    failures: list[FailureGroup],
+    members: Mapping[FailureKey, list[int]],
+    labels: Sequence[str],
+    *,
+    is_picture: bool,
+) -> tuple[list[Driver], list[FailureGroup]]:
+    """Add examples to drivers, to the first cues that were not proven, and to failures, in one walk."""
+    most = MOST_PICTURES if is_picture else MOST_TEXTS
+    by_question = {one.question: [effect.sample for effect in one.effects] for one in tested}
+    proven = sum(driver.proof.is_proven for driver in drivers)
+    shown: list[list[ExampleKey]] = []
+    for driver in drivers[: proven + SHOWN_UNPROVEN]:
+        numbers = by_question[driver.cue, Decisions(driver.answer)]
+        own = typical_samples(driver.cue, numbers, findings.effects, most)
+        shown.append([(driver.cue, number) for number in own])
+    of_failures: list[list[ExampleKey]] = []
+    for group in failures:
+        numbers = members[group.label, group.answer, group.cue]
+        own = numbers[:most] if group.cue is None else typical_samples(group.cue, numbers, findings.effects, most)
+        of_failures.append([(group.cue, number) for number in own])
+    wanted = [key for keys in (*shown, *of_failures) for key in keys]
+    examples = make_examples(wanted, findings.records, findings.data, findings.effects, labels)
+
+    def of(keys: list[ExampleKey]) -> tuple[CueExample, ...]:
+        return tuple(examples[key] for key in keys)
+
+    drivers = [replace(one, examples=of(keys)) for one, keys in zip_longest(drivers, shown, fillvalue=[])]
+    return drivers, [replace(one, examples=of(keys)) for one, keys in zip(failures, of_failures, strict=True)]
+
+
+def _notes(findings: SurveyFindings, drivers: Sequence[Driver], counts: _Counts) -> Iterator[str]:
+    skipped = findings.records.skipped
+    if skipped:
+        yield f"{len(skipped)} of {len(findings.data)} samples could not be read or explained, such as: {skipped[0]}"
+    few = sum(driver.proof.samples < FEWEST_SAMPLES for driver in drivers)
+    if few:
+        yield (
+            f"{few} of {len(drivers)} cues were in fewer than {FEWEST_SAMPLES} samples kept for proof, too few for a "
+            "test: more samples would help."
+        )
+    if not counts.labelled:
+        yield "The samples have no labels, so that nothing can be said of errors."
+    seen = {cue for cue, _ in findings.plan.totals}
+    missing = sorted(str(cue) for cue in findings.given - seen)
+    if missing:
+        yield f"No sample has {', '.join(missing[:MOST_MISSING])}{' …' * (len(missing) > MOST_MISSING)}, to be ignored."

@@ -1,0 +1,105 @@
+"""Remove the planned cues from their samples, one sample at a time, and keep every effect in the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from whyformer.data.examples import BACKGROUND, OBJECT
+from whyformer.errors import WhyformerError
+from whyformer.inputs.read import strings_are_texts
+from whyformer.models.loading import LoadedModel
+from whyformer.surveys.cues import Cue, region_parts, text_parts
+from whyformer.surveys.journal import Journal
+from whyformer.surveys.proof_plan import ProofPlan
+from whyformer.surveys.removal_effects import RemovalEffect, removal_effects
+from whyformer.surveys.respondents import RemovableSample, Respondent, removable_sample
+from whyformer.surveys.survey_data import SurveyData
+
+EFFECTS = "effects"  # the kind of the journal's lines
+Effects = dict[tuple[Cue, int], RemovalEffect]
+
+
+def measure_effects(
+    respondent: Respondent,
+    data: SurveyData,
+    plan: ProofPlan,
+    patches: Mapping[int, Mapping[Cue, np.ndarray]],
+    journal: Journal,
+    *,
+    seed: int,
+) -> Iterator[tuple[int, int, Effects]]:
+    """Yield the number of finished samples, that of all, and the effects of the last one."""
+    wanted = plan.cues
+    done = 0
+    for line in journal.lines(EFFECTS):
+        cues = wanted.get(line["sample"], frozenset())
+        if cues and cues <= {Cue(kind, name) for kind, name in line["cues"]}:
+            done += 1
+            del wanted[line["sample"]]
+            yield done, done + len(wanted), _read(line, cues)
+    total = done + len(wanted)
+    is_multi = isinstance(respondent, LoadedModel) and respondent.task.answer == "labels"
+    for number, cues in wanted.items():
+        try:
+            with strings_are_texts():
+                removable = removable_sample(respondent, data[number])
+                parts = parts_at_places(removable, cues, patches.get(number, {}))
+                effects = removal_effects(removable, parts, is_multi=is_multi, seed=seed)
+        except WhyformerError:  # read once already: a file that is gone or damaged since
+            effects = []
+        line = _line(number, cues, effects)
+        journal.write(EFFECTS, [line])
+        done += 1
+        yield done, total, _read(line, cues)  # rounded as in the journal, so that a resumed survey is the same
+
+
+def parts_at_places(
+    removable: RemovableSample, cues: frozenset[Cue], patches: Mapping[Cue, np.ndarray] = MappingProxyType({})
+) -> dict[Cue, np.ndarray]:
+    """The places of these cues in a sample: words, or pixels; `patches` are the grids of those made of patches."""
+    if len(removable.shape) == 1:
+        return text_parts(removable.words, cues)
+    shape = (removable.shape[0], removable.shape[1])
+    return pixel_parts(shape, removable.object_mask, patches, cues)
+
+
+def pixel_parts(
+    shape: tuple[int, int], mask: np.ndarray | None, patches: Mapping[Cue, np.ndarray], cues: frozenset[Cue]
+) -> dict[Cue, np.ndarray]:
+    """The pixels of these cues in a picture, given the object's mask there."""
+    parts = region_parts(shape)
+    if mask is not None:
+        parts |= {Cue("mask", "object"): mask == OBJECT, Cue("mask", "background"): mask == BACKGROUND}
+    for cue, grid in patches.items():
+        rows, columns = (np.arange(side) * own // side for side, own in zip(shape, grid.shape, strict=True))
+        parts[cue] = grid[np.ix_(rows, columns)]
+    return {cue: part for cue, part in parts.items() if cue in cues}
+
+
+def _line(number: int, cues: frozenset[Cue], effects: list[RemovalEffect]) -> dict[str, Any]:
+    rows = [
+        {
+            "cue": [effect.cue.kind, effect.cue.name],
+            "answer": effect.answer,
+            "without": effect.without,
+            "drops": [round(value, 5) for value in effect.drops.tolist()],
+            "probability_drops": [round(value, 6) for value in effect.probability_drops.tolist()],
+            "flips": effect.flips.tolist(),
+        }
+        for effect in effects
+    ]
+    return {"sample": number, "cues": sorted([cue.kind, cue.name] for cue in cues), "effects": rows}
+
+
+def _read(line: Mapping[str, Any], cues: frozenset[Cue]) -> Effects:
+    effects: Effects = {}
+    for row in line["effects"]:
+        cue = Cue(*row["cue"])
+        if cue in cues:
+            values = (np.array(row[name]) for name in ("drops", "probability_drops", "flips"))
+            effects[cue, line["sample"]] = RemovalEffect(cue, line["sample"], row["answer"], row["without"], *values)
+    return effects

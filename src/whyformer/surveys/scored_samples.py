@@ -1,0 +1,230 @@
+"""Explain every sample once: its answer, and the share that each of its cues has of its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from whyformer.api.explain import explain_batch
+from whyformer.api.predictions import PATCHES, FunctionScores
+from whyformer.data.examples import BACKGROUND, OBJECT
+from whyformer.inputs.layouts import Box, Patches
+from whyformer.inputs.read import strings_are_texts
+from whyformer.models.loading import LoadedModel
+from whyformer.results.explanation import Explanation
+from whyformer.surveys.cues import Cue, region_parts, text_parts
+from whyformer.surveys.respondents import Respondent, log_odds, mask_at, removable_sample
+from whyformer.surveys.survey_data import SurveySample
+
+LEADING = 3  # words or patches with the highest scores, which lead a decision
+DIGITS = 4  # of scores that are kept
+FINE = 4  # points on a side of a patch, at which masks are read
+REMOVAL = "removal"  # the method of functions, unless another is named
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredSample:
+    """A sample with its answer, and a score for each of its words or patches.
+
+    Attributes:
+        number: The number of the sample.
+        name: The name of the sample.
+        label: Its label, if known.
+        answer: The label that the model gives it.
+        probability: The probability of the answer; None for a function without probabilities.
+        words: The words that the model reads, as they are written; none for a picture.
+        grid: The rows and columns of patches; None for a text.
+        box: The part of the picture that they cover.
+        scores: The score of each word or patch.
+        method: The method of the scores.
+        covered: The share of each patch that the object covers, and the background; None without a mask.
+        clusters: The cluster of each patch, −1 for none; None if they are not known.
+        likely: Whether each patch is likely background; None if that is not known.
+    """
+
+    number: int
+    name: str
+    label: str | None
+    answer: str
+    probability: float | None
+    words: tuple[str, ...]
+    grid: tuple[int, int] | None
+    box: Box | None
+    scores: np.ndarray
+    method: str
+    covered: tuple[np.ndarray, np.ndarray] | None = None
+    clusters: np.ndarray | None = None
+    likely: np.ndarray | None = None
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the answer is another label than the known one."""
+        return self.label is not None and self.label != self.answer
+
+    def parts(self, wanted: frozenset[Cue] | None = None) -> dict[Cue, np.ndarray]:
+        """How much of each word or patch belongs to each cue, from 0 to 1."""
+        if self.grid is None:
+            return text_parts(self.words, wanted)
+        parts = {cue: part.ravel().astype(float) for cue, part in region_parts(self.grid).items()}
+        if self.covered is not None:
+            parts |= {
+                Cue("mask", name): part for name, part in zip(("object", "background"), self.covered, strict=True)
+            }
+        parts |= {cue: part.ravel().astype(float) for cue, part in self.patch_parts.items()}
+        return parts if wanted is None else {cue: part for cue, part in parts.items() if cue in wanted}
+
+    @property
+    def patch_parts(self) -> dict[Cue, np.ndarray]:
+        """The patches [row column] of its clusters, of the likely object and of the likely background."""
+        parts = {}
+        if self.clusters is not None:
+            for cluster in np.unique(self.clusters[self.clusters >= 0]).tolist():
+                parts[cluster_cue(cluster)] = self.clusters == cluster
+        if self.likely is not None:
+            parts |= {Cue("mask", "likely object"): ~self.likely, Cue("mask", "likely background"): self.likely}
+        return {cue: part.reshape(self.grid) for cue, part in parts.items()}
+
+    def excess(self, part: np.ndarray) -> float:
+        """The share of the scores that a part has, beyond an equal share for each word or patch."""
+        total = float(np.abs(self.scores).sum())
+        return float(self.scores @ part) / total - float(part.mean()) * self._balance if total else 0.0
+
+    def leads(self, part: np.ndarray) -> bool:
+        """Whether it has one of the highest scores."""
+        top = np.argsort(-self.scores, kind="stable")[:LEADING]
+        return bool((part[top] > 0.5).any())
+
+    @property
+    def _balance(self) -> float:
+        """The sum of the scores, as a share of their absolute sum."""
+        return float(self.scores.sum() / np.abs(self.scores).sum())
+
+
+def cluster_cue(number: int) -> Cue:
+    """The cue of a cluster of patches, counted from 0."""
+    return Cue("cluster", f"patches {number + 1}")
+
+
+def score_samples(
+    respondent: Respondent, samples: Sequence[SurveySample], method: str | None, options: Mapping[str, Any]
+) -> Iterator[ScoredSample]:
+    """Explain the predicted answer to each sample by the method."""
+    examples = [sample.example for sample in samples]
+    with strings_are_texts():
+        if isinstance(respondent, LoadedModel):
+            explanations = explain_batch(examples, respondent, method=method, truncate=True, **options)
+        elif method is None:
+            yield from (_scored_by_removal(respondent, sample) for sample in samples)
+            return
+        else:
+            explanations = _explain_function(respondent, examples, method, options)
+    for sample, explanation in zip(samples, explanations, strict=True):
+        yield _scored(sample, explanation)
+
+
+def _explain_function(
+    function: FunctionScores, examples: Sequence[Any], method: str, options: Mapping[str, Any]
+) -> list[Explanation]:
+    labels = [function.labels[number] for number in sorted(function.labels)] or None
+    return explain_batch(
+        examples,
+        predict=function.predict,
+        labels=labels,
+        method=method,
+        batch_size=function.batch_size,
+        **options,
+    )
+
+
+def _scored_by_removal(function: FunctionScores, sample: SurveySample) -> ScoredSample:
+    """Score each word or patch by the drop of the answer's log-odds without it: probabilities near 1 hardly change."""
+    removable = removable_sample(function, sample)
+    grid = None if removable.box is None else (PATCHES, PATCHES)
+    numbers = np.arange(len(removable.words))
+    if grid is not None:
+        down, right = (np.arange(side) * PATCHES // side for side in removable.shape)
+        numbers = PATCHES * down[:, None] + right
+    kept = np.stack([numbers != number for number in range(numbers.max() + 1)])
+    answers = removable.ask(kept)
+    label = int(removable.logits.argmax())
+    whole = float(log_odds(removable.logits[None], label)[0])
+    return ScoredSample(
+        sample.number,
+        sample.name,
+        sample.label,
+        function.labels.get(label, f"label {label}"),
+        float(1 / (1 + np.exp(-whole))),
+        removable.words,
+        grid,
+        removable.box,
+        whole - log_odds(answers, label),
+        REMOVAL,
+        None if removable.box is None or grid is None else _covered(sample, grid, removable.box),
+    )
+
+
+def _scored(sample: SurveySample, explanation: Explanation) -> ScoredSample:
+    (part,) = explanation.parts.values()
+    method = explanation.manner
+    own = (sample.number, sample.name, sample.label, explanation.target, explanation.probability)
+    if not isinstance(part.layout, Patches):
+        words = part.words()
+        return ScoredSample(
+            *own, tuple(word.text for word in words), None, None, np.array([w.score for w in words]), method
+        )
+    layout = part.layout
+    grid = (layout.rows, layout.columns)
+    values = np.asarray(part.scores, dtype=np.float64)
+    return ScoredSample(*own, (), grid, layout.box, values, method, _covered(sample, grid, layout.box))
+
+
+def _covered(sample: SurveySample, grid: tuple[int, int], box: Box) -> tuple[np.ndarray, np.ndarray] | None:
+    """The share of each patch that the object covers, and the background."""
+    if sample.mask is None:
+        return None
+    fine = mask_at(sample.mask, box, (FINE * grid[0], FINE * grid[1])).reshape(grid[0], FINE, grid[1], FINE)
+    first, second = ((fine == kind).mean(axis=(1, 3)).ravel() for kind in (OBJECT, BACKGROUND))
+    return first, second
+
+
+def sample_line(sample: ScoredSample, digest: str) -> dict[str, Any]:
+    """A scored sample as a line of the journal."""
+    return {
+        "sample": sample.number,
+        "digest": digest,
+        "name": sample.name,
+        "label": sample.label,
+        "answer": sample.answer,
+        "probability": sample.probability,
+        "words": sample.words,
+        "grid": sample.grid,
+        "box": sample.box,
+        "method": sample.method,
+        "scores": _short(sample.scores),
+        "covered": None if sample.covered is None else [_short(part) for part in sample.covered],
+    }
+
+
+def read_sample(line: Mapping[str, Any]) -> ScoredSample:
+    """A scored sample from its line."""
+    covered = line["covered"]
+    return ScoredSample(
+        line["sample"],
+        line["name"],
+        line["label"],
+        line["answer"],
+        line["probability"],
+        tuple(line["words"]),
+        None if line["grid"] is None else tuple(line["grid"]),
+        None if line["box"] is None else tuple(line["box"]),
+        np.array(line["scores"], dtype=np.float64),
+        line["method"],
+        None if covered is None else (np.array(covered[0]), np.array(covered[1])),
+    )
+
+
+def _short(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.{DIGITS}g}") for value in values.tolist()]

@@ -1,0 +1,123 @@
+"""A survey in words: three sentences, and tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from whyformer.metrics.statistics import Interval
+from whyformer.render.text_spans import visible
+from whyformer.surveys.cues import Cue
+
+if TYPE_CHECKING:
+    from whyformer.surveys.survey_result import Driver, FailureGroup, Survey
+
+NAMED, LISTED = 3, 12  # cues in a sentence, and in the terminal
+ROW = "{:<24} {:<14} {:>7} {:>7} {:>16} {:>7} {:>8}"
+
+
+def quoted(cue: Cue) -> str:
+    """A cue in a sentence: words of a text in quotation marks."""
+    return f"“{visible(cue.name)}”" if cue.kind in ("word", "phrase") else f"the {cue.name}"
+
+
+def overview(survey: Survey) -> tuple[str, str, str]:
+    """Three sentences: on drivers, on failures, on shortcuts or the object."""
+    return _drivers_sentence(survey), _failures_sentence(survey), _shortcuts_sentence(survey)
+
+
+def _drivers_sentence(survey: Survey) -> str:
+    what = f"{survey.model} was asked about {survey.samples:,} {survey.kind}s"
+    if not survey.drivers:
+        return f"{what}; none of the {len(survey.tested)} cues tested is proven to drive its answers."
+    by_answer: dict[str | None, list[Driver]] = {}
+    for driver in survey.drivers:
+        by_answer.setdefault(driver.answer, []).append(driver)
+    named = [one for one in by_answer if one is not None][:NAMED] or [None]
+    parts = [
+        f"{_listed([quoted(one.cue) for one in by_answer[answer][:NAMED]])}"
+        + (f" for {visible(answer)}" if answer is not None else "")
+        for answer in named
+    ]
+    count = len({driver.cue for driver in survey.drivers})
+    proven = f"{count} cues are proven to drive its answers" if count > 1 else "1 cue is proven to drive its answers"
+    return f"{what}; {proven}, above all {'; '.join(parts)}."
+
+
+def _failures_sentence(survey: Survey) -> str:
+    if not survey.labelled:
+        return "The samples have no labels, so that its errors are not known."
+    share = f"{survey.wrong:,} of {survey.labelled:,} answers are wrong ({survey.wrong / survey.labelled:.0%})"
+    named = [group for group in survey.failures if group.cue is not None and group.proof and group.proof.is_proven]
+    seen = [group for group in survey.failures if group.cue is not None]
+    first: FailureGroup | None = next(iter(named or seen), None)
+    if first is None or first.cue is None:
+        return f"{share}; no cue is shared by those that are."
+    how = "proven to be driven" if named else "most often led (not proven)"
+    return (
+        f"{share}; {first.count} of the {visible(first.label)} read as {visible(first.answer)} are {how} by "
+        f"{quoted(first.cue)}."
+    )
+
+
+def _shortcuts_sentence(survey: Survey) -> str:
+    parts = []
+    if survey.object_share is not None:
+        parts.append(
+            f"{_percent(survey.object_share.share)} of the probability that goes with a part of the picture goes with "
+            f"the {'object' if survey.object_share.by == 'masks' else 'likely object'}"
+        )
+    ignored = {driver.cue for driver in survey.tested if driver.should_be_ignored}
+    cues = list(dict.fromkeys(driver.cue for driver in survey.shortcuts))
+    if cues:
+        parts.append(f"{_listed([quoted(cue) for cue in cues[:NAMED]])} should not matter, but drives answers")
+    elif ignored:
+        parts.append(f"none of the {len(ignored)} cues that should not matter is proven to drive answers")
+    elif not parts:
+        parts.append("no cues were named that should not matter, so that shortcuts are not known")
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def summary(survey: Survey) -> str:
+    """The survey for a terminal: the three sentences, the drivers, the failures, remarks."""
+    lines = [*overview(survey), ""]
+    head = ROW.format("driver", "answer", "samples", "effect", "95 %", "flips", "q")
+    lines += [head] + [_row(driver) for driver in survey.drivers[:LISTED]] if survey.drivers else []
+    if len(survey.drivers) > LISTED:
+        lines.append(f"… and {len(survey.drivers) - LISTED} more; {len(survey.not_proven)} cues seen, not proven.")
+    named = [group for group in survey.failures if group.cue is not None]
+    lines += ["", "failures"] if named else []
+    for group in named[:LISTED]:
+        assert group.cue is not None
+        proof = "proven" if group.proof is not None and group.proof.is_proven else "not proven"
+        lines.append(
+            f"{group.count:>4} {visible(group.label)} read as {visible(group.answer)}: {quoted(group.cue)} ({proof})"
+        )
+    return "\n".join([*lines, *(f"Note: {note}" for note in survey.notes)])
+
+
+def _row(driver: Driver) -> str:
+    proof, name = driver.proof, visible(driver.cue.name)
+    bounds = f"[{proof.excess.low:.2f}, {proof.excess.high:.2f}]"
+    mark = " shortcut" if driver.is_shortcut else ""
+    return (
+        ROW.format(
+            name if len(name) <= 24 else f"{name[:23]}…",
+            visible(driver.answer or "all")[:14],
+            driver.support,
+            f"{proof.excess.value:.2f}",
+            bounds,
+            f"{proof.flips.value:.0%}",
+            f"{proof.q:.2g}",
+        )
+        + mark
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _percent(share: Interval) -> str:
+    return f"{share.value:.0%} [{share.low:.0%}, {share.high:.0%}]"

@@ -1,0 +1,217 @@
+"""`survey`: find the cues that drive a model over a data set, and prove them."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from whyformer.api.predictions import EXAMPLES_AT_ONCE, FunctionScores, Predict
+from whyformer.batching import check_batch_size
+from whyformer.errors import WhyformerError
+from whyformer.models.loading import LoadedModel, resolve_model
+from whyformer.progress import stage_progress
+from whyformer.surveys.conclusion import SurveyFindings, conclude
+from whyformer.surveys.cue_choice import choose_cues
+from whyformer.surveys.cues import MASKS, Cue, picture_cue, text_cue
+from whyformer.surveys.journal import Journal
+from whyformer.surveys.proof import halves
+from whyformer.surveys.proof_plan import plan_proof
+from whyformer.surveys.proof_run import Effects, measure_effects
+from whyformer.surveys.respondents import Respondent, check_respondent
+from whyformer.surveys.survey_data import SurveyData, SurveySample, survey_data
+from whyformer.surveys.survey_records import SurveyRecords, Watch, cluster_all, score_all
+from whyformer.surveys.survey_result import Survey
+
+
+@dataclass(frozen=True)
+class SurveyPlan:
+    """Everything that a survey was asked for, checked."""
+
+    respondent: Respondent
+    data: SurveyData
+    method: str | None
+    options: Mapping[str, Any]
+    given: frozenset[Cue]
+    seed: int
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that the lines of a journal depend on."""
+        stamps = self.respondent.stamps if isinstance(self.respondent, LoadedModel) else {}
+        return {
+            "model": [self.respondent.name, *sorted(stamps.items())],
+            "method": self.method,
+            "options": {name: repr(value) for name, value in sorted(self.options.items())},
+            "labels": sorted(self.data.label_map.items()),
+            "seed": self.seed,
+            "samples": len(self.data),
+        }
+
+
+def survey(
+    model: str | Path | nn.Module | LoadedModel | None,
+    data: Any,
+    *,
+    method: str | None = None,
+    masks: str | Path | None = None,
+    should_ignore: Iterable[str] | str | Path = (),
+    column: str | None = None,
+    label_map: Mapping[str, str] | None = None,
+    processor: Any = None,
+    predict: Predict | None = None,
+    labels: Sequence[str] | None = None,
+    batch_size: int | None = None,
+    journal: str | Path | None = None,
+    seed: int = 0,
+    progress: bool = False,
+    watch: Watch | None = None,
+    **options: Any,
+) -> Survey:
+    """Find out what drives a model over a data set: which words, or parts of pictures, and which drive its errors.
+
+    Every sample is explained once. The cues with the highest scores in one half of the samples are then removed from
+    samples of the other half, and compared with random equal parts of the same samples; those that change answers more
+    are proven, at a false-discovery rate of 5 % over all cues. Regions, masks and positions, and the cues that
+    `should_ignore` names, are known beforehand, and tested on all samples.
+
+    Args:
+        model: A model that labels texts or pictures, as in `explain`; None with `predict`.
+        data: A .csv, .tsv, .jsonl, .json or .parquet file with a text in each row; a folder with a folder of pictures
+            for each class, or with the folders `images` and `masks`; a reader of `whyformer.data` with its options; a
+            data set of `datasets`; or a list of texts or pictures, of pairs of one with its label, or of rows. Labels
+            are optional.
+        method: A method of `explain` for the scores by which cues are chosen; by default the default of `explain`, and
+            with `predict` the drop of the answer's log-odds when one word or patch is removed.
+        masks: The folder of the objects' masks, named as the pictures are.
+        should_ignore: Words and phrases that should not matter, as a list or a text file with one in each line; for
+            pictures the names of regions ("border", "top left corner" …), or "masks" for everything but the object.
+            Drivers among them are shortcuts.
+        column: The column of the texts in a file, as in `explain_batch`.
+        label_map: The model's names for the labels of the data, if they differ.
+        processor: The processor of your own module, if its folder has none.
+        predict: Instead of a model, a function that takes a list of examples and returns an array [example, label], as
+            in `explain`.
+        labels: The names of the labels that `predict` scores.
+        batch_size: The number of examples per call of `predict`.
+        journal: A .jsonl file that keeps everything computed: a stopped survey goes on there. By default a temporary
+            one.
+        seed: The seed of the halves, of the samples that cues are removed from, and of random parts.
+        progress: Whether to show progress, with the time left.
+        watch: A function called with the stage, the number of samples done, and that of all.
+        **options: Options of the method.
+
+    Returns:
+        The Survey: print it, `save("report.html")`.
+
+    Raises:
+        UnsupportedModel: If the model does not label texts or pictures.
+        WhyformerError: If the data, the model, a label or an option cannot be used as given.
+
+    Example:
+        >>> films = ["a wonderful film", "a dull film", "wonderful from beginning to end", "dull to the end"] * 12
+        >>> result = whyformer.survey("mini-bert", films)
+        >>> sorted({driver.cue.name for driver in result.drivers if driver.cue.kind == "word"})
+        ['dull', 'wonderful']
+    """
+    start = time.perf_counter()
+    plan = _checked_plan(
+        _respondent(model, processor, predict, labels, batch_size),
+        survey_data(data, masks, column, label_map),
+        should_ignore,
+        method=method,
+        options=options,
+        seed=seed,
+    )
+    with stage_progress(quiet=not progress) as show, tempfile.TemporaryDirectory(prefix="whyformer-") as folder:
+        kept = Journal(Path(folder) / "survey.jsonl" if journal is None else Path(journal))
+        kept.open_for(plan.settings)
+        result = _surveyed(plan, kept, watch or show)
+    return replace(result, seconds=time.perf_counter() - start)
+
+
+def _respondent(
+    model: Any, processor: Any, predict: Predict | None, labels: Sequence[str] | None, batch_size: int | None
+) -> Respondent:
+    if predict is None:
+        if model is None:
+            raise WhyformerError("A survey needs a model, or a function by predict=.")
+        for name, value in (("labels", labels), ("batch_size", batch_size)):
+            if value is not None:
+                raise WhyformerError(f"{name} goes with predict: leave it out for a model.")
+        loaded_model = resolve_model(model, processor)
+        check_respondent(loaded_model)
+        return loaded_model
+    if model is not None:
+        raise WhyformerError("A survey takes a model or predict=, not both: give None as the model.")
+    names = {} if labels is None else dict(enumerate(map(str, labels)))
+    return FunctionScores(predict, names, check_batch_size(batch_size) or EXAMPLES_AT_ONCE, False)
+
+
+def _checked_plan(
+    respondent: Respondent, data: SurveyData, should_ignore: Iterable[str] | str | Path, **settings: Any
+) -> SurveyPlan:
+    """Check what can be checked before any work: the first readable sample, labels, cues to ignore."""
+    first = next((sample for sample in map(_readable(data), range(len(data))) if sample is not None), None)
+    if first is None:
+        raise WhyformerError(f"None of the {len(data)} samples can be read: {_reason(data, 0)}")
+    is_text = isinstance(first.example, str)
+    if isinstance(respondent, LoadedModel) and is_text != (respondent.task.sees is None):
+        wants, has = ("pictures", "texts") if is_text else ("texts", "pictures")
+        raise WhyformerError(f"{respondent.name} reads {wants}, and the data are {has}.")
+    return SurveyPlan(respondent, data, given=frozenset(_ignored(should_ignore, is_text=is_text)), **settings)
+
+
+def _readable(data: SurveyData) -> Callable[[int], SurveySample | None]:
+    def read(number: int) -> SurveySample | None:
+        try:
+            return data[number]
+        except WhyformerError:
+            return None
+
+    return read
+
+
+def _reason(data: SurveyData, number: int) -> str:
+    try:
+        data[number]
+    except WhyformerError as error:
+        return str(error)
+    return ""
+
+
+def _ignored(names: Iterable[str] | str | Path, *, is_text: bool) -> Iterator[Cue]:
+    """The cues that should not matter."""
+    if isinstance(names, (str, Path)):
+        is_file = Path(names).is_file()
+        names = (
+            [line for line in Path(names).read_text("utf-8").splitlines() if line.strip()] if is_file else [str(names)]
+        )
+    for name in names:
+        if is_text:
+            yield text_cue(name)
+        else:
+            yield from (Cue("mask", one) for one in MASKS[1:]) if name == "masks" else (picture_cue(name),)
+
+
+def _surveyed(plan: SurveyPlan, journal: Journal, watch: Watch) -> Survey:
+    """Explain, choose, remove, prove, conclude."""
+    respondent, data, seed = plan.respondent, plan.data, plan.seed
+    score_all(respondent, data, journal, plan.method, plan.options, watch)
+    is_kept, records = halves(len(data), seed), SurveyRecords(journal)
+    clusters = cluster_all(respondent, data, journal, is_kept, watch, seed=seed)
+    chosen = choose_cues(lambda: (sample for sample in records if not is_kept[sample.number]))
+    proof = plan_proof(records, chosen.questions, plan.given, is_kept, seed=seed)
+    planned = proof.cues
+    patches = {sample.number: sample.patch_parts for sample in records if sample.number in planned}
+    effects: Effects = {}
+    for done, total, own in measure_effects(respondent, data, proof, patches, journal, seed=seed):
+        effects |= own
+        watch("removing", done, total)
+    findings = SurveyFindings(respondent, data, records, proof, effects, plan.given, clusters)
+    return conclude(findings, seed=seed)

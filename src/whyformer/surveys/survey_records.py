@@ -1,0 +1,140 @@
+"""The scored samples of a survey, read from its journal one at a time; and the stages that write them there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.models.loading import LoadedModel
+from whyformer.surveys.journal import Journal
+from whyformer.surveys.patch_clusters import PatchClusters, fit_clusters, likely_background, patch_states
+from whyformer.surveys.respondents import Respondent
+from whyformer.surveys.scored_samples import ScoredSample, read_sample, sample_line, score_samples
+from whyformer.surveys.survey_data import SurveyData, SurveySample
+
+Watch = Callable[[str, int, int], None]
+TEXTS_AT_ONCE, PICTURES_AT_ONCE = 32, 8  # between two writes
+SAMPLE, SKIPPED, CENTRES, PATCHES = "sample", "skipped", "centres", "patches"  # kinds of lines
+
+
+@dataclass(frozen=True)
+class SurveyRecords:
+    """The samples in the order of their lines, with the clusters of their patches once these are known."""
+
+    journal: Journal
+
+    def __iter__(self) -> Iterator[ScoredSample]:
+        patches = self.journal.lines(PATCHES)
+        for line in self.journal.lines(SAMPLE):
+            own, sample = next(patches, None), read_sample(line)
+            if own is not None:
+                known = {name: np.array(own[name]) for name in ("clusters", "likely") if own[name] is not None}
+                sample = replace(sample, **known)
+            yield sample
+
+    @property
+    def skipped(self) -> list[str]:
+        """The reasons of samples that could not be read or explained."""
+        return [line["reason"] for line in self.journal.lines(SKIPPED)]
+
+
+def score_all(
+    respondent: Respondent,
+    data: SurveyData,
+    journal: Journal,
+    method: str | None,
+    options: Mapping[str, Any],
+    watch: Watch,
+) -> None:
+    """Explain the samples that the journal lacks."""
+    done = {line["sample"]: line["digest"] for line in journal.lines(SAMPLE)}
+    done |= {line["sample"]: None for line in journal.lines(SKIPPED)}
+    pending: list[SurveySample] = []
+    for number in range(len(data)):
+        try:
+            sample = data[number]
+        except WhyformerError as error:
+            if number not in done:
+                journal.write(SKIPPED, [{"sample": number, "reason": str(error)}])
+        else:
+            if done.get(number) is not None and done[number] != sample.digest:
+                raise WhyformerError(
+                    f"{sample.name} has changed since {str(journal.path)!r} was begun: delete that file."
+                )
+            pending += [] if number in done else [sample]
+        most = TEXTS_AT_ONCE if pending and isinstance(pending[0].example, str) else PICTURES_AT_ONCE
+        if pending and (len(pending) == most or number == len(data) - 1):
+            _score(respondent, pending, journal, method, options)
+            pending = []
+        watch("explaining", number + 1, len(data))
+    if not done and next(journal.lines(SAMPLE), None) is None:
+        reason = next(iter(SurveyRecords(journal).skipped), "")
+        raise WhyformerError(f"None of the {len(data)} samples can be explained: {reason}")
+
+
+def _score(
+    respondent: Respondent,
+    samples: list[SurveySample],
+    journal: Journal,
+    method: str | None,
+    options: Mapping[str, Any],
+) -> None:
+    """Explain samples together; if that fails one by one, so that one of them does not stop the others."""
+    try:
+        scored = list(score_samples(respondent, samples, method, options))
+    except UnsupportedModel:
+        raise
+    except WhyformerError as error:
+        if len(samples) == 1:
+            journal.write(SKIPPED, [{"sample": samples[0].number, "reason": f"{samples[0].name}: {error}"}])
+            return
+        for sample in samples:
+            _score(respondent, [sample], journal, method, options)
+        return
+    journal.write(SAMPLE, [sample_line(one, own.digest) for one, own in zip(scored, samples, strict=True)])
+
+
+def cluster_all(
+    respondent: Respondent, data: SurveyData, journal: Journal, is_kept: np.ndarray, watch: Watch, *, seed: int
+) -> PatchClusters | None:
+    """Cluster the patches of pictures; note the cluster of each patch, and without a mask the likely background."""
+    records = SurveyRecords(journal)
+    first = next(iter(records))
+    if not isinstance(respondent, LoadedModel) or first.grid is None or not _shows_patches(respondent, data, first):
+        return None
+    clusters = _centres(journal)
+    if clusters is None:
+        chosen = (sample for sample in records if not is_kept[sample.number])
+        clusters = fit_clusters(respondent, data, chosen, seed=seed)
+    if clusters is not None and _centres(journal) is None:
+        names = {"centres": clusters.centres.tolist(), "least": clusters.least.tolist()}
+        journal.write(CENTRES, [{**names, "montages": clusters.montages}])
+    done = sum(1 for _ in journal.lines(PATCHES))
+    for place, sample in enumerate(records):
+        if place >= done:
+            states = patch_states(respondent, data[sample.number].example)
+            likely = None if sample.covered is not None else likely_background(states).ravel().tolist()
+            own = None if clusters is None else clusters.of(states).ravel().tolist()
+            journal.write(PATCHES, [{"sample": sample.number, "clusters": own, "likely": likely}])
+        watch("clustering", place + 1, len(data))
+    return clusters
+
+
+def _shows_patches(loaded_model: LoadedModel, data: SurveyData, sample: ScoredSample) -> bool:
+    """Whether the last states of a model are those of the patches that are scored."""
+    try:
+        return patch_states(loaded_model, data[sample.number].example).shape[:2] == sample.grid
+    except UnsupportedModel:
+        return False
+
+
+def _centres(journal: Journal) -> PatchClusters | None:
+    line = next(journal.lines(CENTRES), None)
+    if line is None:
+        return None
+    montages = tuple(tuple(montage) for montage in line["montages"])
+    return PatchClusters(np.array(line["centres"]), np.array(line["least"]), montages)
