@@ -105,7 +105,7 @@ def _sink_state(state: State, sink: ReadOut) -> Tensor:
 
 
 def _sink_attention(record: AttentionRecord, sink: ReadOut) -> Tensor:
-    """Σ_i r_i A_h[i, j] g_ih, a weight per head, key and feature (one for all without g), from the sink's rows alone."""
+    """Σ_i r_i A_h[i, j] g_ih, a weight per head, key and feature, from the rows of the sink alone."""
     positions, weights = sink.rows
     picked = record.pick(positions)
     if picked.output_scale is not None:  # of a norm between W_o and the residual stream

@@ -35,8 +35,8 @@ class AttentionRecord:
         value_weight: W_v.
         output_weight: W_o, with the weights of a norm between it and the residual stream.
         output_scale: Per-query scale of such a norm; None without one.
-        gate: The factors of the mixed values before W_o [example, head, query, feature], such as gates and the norm of a
-            linear attention; None without any, or if edges were not requested.
+        gate: If edges were requested, the factors of the mixed values before W_o [example, head, query, feature]:
+            gates, the norm of a linear attention; None without any.
         key_state: The residual state of the key tokens.
         query_states: If edges were requested, the residual state of the query tokens before and after the attention's
             output is added, before any later norm.
