@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -71,12 +72,13 @@ class KernelCall:
 
 
 @contextmanager
-def reroute_kernels(model: nn.Module, names: Collection[str]) -> Iterator[None]:
-    """Within the context, kernels of these names are called as one operation each, which function modes see.
+def reroute_kernels(model: nn.Module, owners: Mapping[str, str]) -> Iterator[None]:
+    """Within the context, kernels are called as one operation each, which function modes see.
 
-    Kernels are functions of the file that defines a module's class, or methods of the module.
+    Kernels, given by their names, are functions of the file that defines a module's class, whose name ends as said, or
+    methods of the module.
     """
-    places = list(_kernels_of(model, names))
+    places = list(_kernels_of(model, owners))
     user = object()
     try:
         with _LOCK:
@@ -96,15 +98,17 @@ def reroute_kernels(model: nn.Module, names: Collection[str]) -> Iterator[None]:
                         del _KERNELS[id(namespace), name]
 
 
-def _kernels_of(model: nn.Module, names: Collection[str]) -> Iterator[tuple[dict[str, Any], str, Call]]:
+def _kernels_of(model: nn.Module, owners: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], str, Call]]:
     """The namespace, the name and the function of each kernel."""
-    files = {kind.__module__ for kind in walk(model).kinds if not kind.__module__.startswith("torch.")}
-    for file in (vars(sys.modules[file]) for file in sorted(files) if file in sys.modules):
-        yield from ((file, name, file[name]) for name in names if callable(file.get(name)))
-    kinds = [kind for kind in walk(model).kinds if any(hasattr(kind, name) for name in names)]
-    for module in walk(model).own_modules if kinds else ():
-        own = (name for name in names if callable(getattr(type(module), name, None)))
-        yield from ((vars(module), name, getattr(module, name)) for name in own)
+    kinds = [kind for kind in walk(model).kinds if not kind.__module__.startswith("torch.")]
+    for file in sorted({kind.__module__ for kind in kinds} & sys.modules.keys()):
+        functions, names = vars(sys.modules[file]), [kind.__name__ for kind in kinds if kind.__module__ == file]
+        for name, owner in owners.items():
+            if callable(functions.get(name)) and any(map(str.endswith, names, repeat(owner))):
+                yield functions, name, functions[name]
+    methods = {kind: [name for name in owners if callable(getattr(kind, name, None))] for kind in kinds}
+    for module in walk(model).own_modules if any(methods.values()) else ():
+        yield from ((vars(module), name, getattr(module, name)) for name in methods[type(module)])
 
 
 def lends_weights(model: nn.Module) -> bool:

@@ -11,7 +11,9 @@ def sequence_mixers(model: nn.Module) -> list[nn.Module]:
     """The modules that mix tokens by a kernel: state spaces, by their decay, or others, by a short convolution."""
     has_convolutions = any(issubclass(kind, nn.Conv1d) for kind in walk(model).kinds)
     modules = modules_of(model).values() if has_convolutions else walk(model).own_modules
-    return [module for module in modules if _has_decay(module) or any(map(_is_short_convolution, module.children()))]
+    mixers = [module for module in modules if _has_decay(module) or any(map(_is_short_convolution, module.children()))]
+    parts = {part for mixer in mixers for part in mixer.modules() if part is not mixer}
+    return [mixer for mixer in mixers if mixer not in parts]
 
 
 def _has_decay(module: nn.Module) -> bool:

@@ -34,6 +34,7 @@ class KernelKind:
         state: The parameter whose last axis is as long as the state of a channel.
         outside: Parameters that change the output, and are applied after the kernel: a gate.
         has_state: Whether it always returns its last state too.
+        owner: The end of the name of the classes that it is the mixer of, if others call it before theirs.
     """
 
     values: str
@@ -42,6 +43,7 @@ class KernelKind:
     state: str | None = None
     outside: tuple[str, ...] = ()
     has_state: bool = False
+    owner: str = ""
 
     def by_head(self, x: Tensor) -> Values:
         """Order the axes of values, or of mixed ones, as [example, head, token, feature]."""
@@ -58,17 +60,26 @@ DELTA_RULE = KernelKind("value", "ethf", has_state=True)
 DUALITY = KernelKind("hidden_states", "ethf")
 SELECTIVE_SCAN = KernelKind("hidden_states", "eht", by_example=("dt", "B", "C"), state="A", outside=("z",))
 GATED_RECURRENCE = KernelKind("hidden_states", "eth", by_example=("recurrent_gate", "reset"), has_state=True)
+CONVOLUTION = KernelKind("hidden_states", "eht", outside=("bias", "activation"), owner="ShortConv")
+WKV = KernelKind("value", "eth", by_example=("key",), has_state=True)
 KERNELS: dict[str, KernelKind] = {
     "torch_chunk_gated_delta_rule": DELTA_RULE,  # Qwen3-Next, Qwen3.5, OLMo-hybrid
     "chunk_kimi_delta_attention": DELTA_RULE,
     "mamba2_chunk_scan": DUALITY,  # Mamba-2, Bamba, Falcon-H1, Granite hybrid, Nemotron-H, Zamba2
     "mamba_selective_scan": SELECTIVE_SCAN,  # Mamba, Falcon-Mamba, Jamba, Zamba
     "_rnn_scan": GATED_RECURRENCE,  # RecurrentGemma
+    "causal_conv1d_fn": CONVOLUTION,  # LFM2; before the other kernels it mixes neighbours only
+    "rwkv_linear_attention": WKV,
 }
+OWNERS = {name: kind.owner for name, kind in KERNELS.items()}
 # A kernel that goes on from an earlier state, or keeps packed texts apart, is not a map of its tokens alone.
 NOT_OF_TOKENS = ("initial_state", "initial_states", "recurrent_states", "state", "cu_seqlens", "seq_idx")
 RETURNING = ("return_last_state", "return_final_states")
-OUTSIDE: dict[str, Callable[[Tensor, Any], Tensor]] = {"z": lambda mixed, gate: mixed * F.silu(gate)}
+OUTSIDE: dict[str, Callable[[Tensor, Any], Tensor]] = {
+    "z": lambda mixed, gate: mixed * F.silu(gate),
+    "bias": lambda mixed, bias: mixed + bias[:, None],
+    "activation": lambda mixed, name: getattr(F, name)(mixed),
+}
 
 
 @dataclass(frozen=True)
@@ -209,13 +220,16 @@ def linear_kernel(watcher: Watcher, call: KernelCall, args: tuple[Any, ...], kwa
             return call.own(*args, **kwargs)
     if not watcher.records and not watcher.has_rules:
         return call.own(*args, **kwargs)
-    outside = {name: kwargs[name] for name in kind.outside if kwargs.get(name) is not None}
+    arguments = inspect.signature(kernel.function).bind(*args, **kwargs).arguments
+    outside = {name: arguments[name] for name in kind.outside if arguments.get(name) is not None}
     if watcher.has_rules:
-        value = inspect.signature(kernel.function).bind(*args, **kwargs).arguments[kind.values]
+        value = arguments[kind.values]
         mixed = watcher.run_operation(mix_values, (kind.by_head(value), kernel), {})
         states = [None] * (kind.has_state or any(kernel.constants.get(name) for name in RETURNING))
     else:
-        result = call.own(*args, **kwargs | dict.fromkeys(outside))
+        # As the model calls it: a fused kernel may have other names, or another order.
+        args = tuple(None if name in outside else x for name, x in zip(arguments, args, strict=False))
+        result = call.own(*args, **kwargs | dict.fromkeys(outside.keys() & kwargs.keys()))
         first, *states = result if isinstance(result, tuple) else (result,)
         mixed = kind.by_head(first)
     mixed = watcher.with_probe(mixed) if watcher.records else mixed

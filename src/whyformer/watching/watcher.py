@@ -19,7 +19,7 @@ from whyformer.models.weights import is_lending_weights, readable_weights
 from whyformer.watching.determinism import even_choice
 from whyformer.watching.facts import Facts, plain, plain_values
 from whyformer.watching.handlers import HANDLERS, other_operation
-from whyformer.watching.linear_kernels import KERNELS, linear_kernel
+from whyformer.watching.linear_kernels import OWNERS, linear_kernel
 from whyformer.watching.mixing import LinearMixing
 from whyformer.watching.operation_names import Function, name_unless_asking
 from whyformer.watching.provenance import check_fits, part_of
@@ -99,7 +99,7 @@ class Watcher(TorchFunctionMode):
     def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """Run the model and record it. The caller's gradient mode has no influence and is restored."""
         self.lends = lends_weights(model)
-        graph, ready, kernels = self.graph and self.start == 0, readable_weights(model), reroute_kernels(model, KERNELS)
+        graph, ready, kernels = self.graph and self.start == 0, readable_weights(model), reroute_kernels(model, OWNERS)
         exactly = nullcontext() if self._rules is None else self._rules.exactly()
         with torch.inference_mode(False), torch.set_grad_enabled(graph), ready, kernels, exactly, self:
             return run_model(model, *args, **kwargs)
