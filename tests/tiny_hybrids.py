@@ -79,7 +79,7 @@ HYBRIDS: dict[str, Callable[[], nn.Module]] = {
     ),
     "Zamba": decoder(
         "Zamba",
-        **DECODER | {"num_hidden_layers": 3},
+        **DECODER | {"num_hidden_layers": 5},
         attn_layer_period=2,
         attn_layer_offset=1,
         n_mamba_heads=2,
@@ -99,5 +99,9 @@ HYBRIDS: dict[str, Callable[[], nn.Module]] = {
         num_local_experts=2,
         num_experts_per_tok=1,
     ),
-    "xLSTM": decoder("xLSTM", **ATTENTION_FREE, num_heads=4),
+    "xLSTM": decoder("xLSTM", **ATTENTION_FREE | {"hidden_size": 64}, num_heads=4, qk_dim_factor=1.0),
 }
+# Attention writes into the input of a state space, not into the residual state; a norm before W_o takes its mean away.
+NO_STATE = {"Zamba": "residual state", "Zamba2": "residual state", "xLSTM": "residual state"}
+# Kernels written out in the module's own forward pass, and what is said of them.
+NOT_SEEN = {"MiniMax": "MiniMaxForCausalLM has 2 layers but only 1 attention operations were recorded"}

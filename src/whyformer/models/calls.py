@@ -78,18 +78,18 @@ def reroute_kernels(model: nn.Module, owners: Mapping[str, str]) -> Iterator[Non
     Kernels, given by their names, are functions of the file that defines a module's class, whose name ends as said, or
     methods of the module.
     """
-    places = list(_kernels_of(model, owners))
-    user = object()
+    user, places = object(), []
     try:
         with _LOCK:
-            for namespace, name, own in places:
+            for namespace, name, own in list(_kernels_of(model, owners)):
+                places.append((namespace, name))
                 if (id(namespace), name) not in _KERNELS:
                     _KERNELS[id(namespace), name] = namespace[name] = KernelCall(namespace, name, own)
                 _KERNELS[id(namespace), name].users.add(user)
         yield
     finally:
         with _LOCK:
-            for namespace, name, _ in places:
+            for namespace, name in places:
                 call = _KERNELS.get((id(namespace), name))
                 if call is not None:
                     call.users.discard(user)
@@ -106,9 +106,9 @@ def _kernels_of(model: nn.Module, owners: Mapping[str, str]) -> Iterator[tuple[d
         for name, owner in owners.items():
             if callable(functions.get(name)) and any(map(str.endswith, names, repeat(owner))):
                 yield functions, name, functions[name]
-    methods = {kind: [name for name in owners if callable(getattr(kind, name, None))] for kind in kinds}
-    for module in walk(model).own_modules if any(methods.values()) else ():
-        yield from ((vars(module), name, getattr(module, name)) for name in methods[type(module)])
+    for module in walk(model).own_modules:
+        names = [name for name in owners if name in vars(module) or hasattr(type(module), name)]
+        yield from ((vars(module), name, getattr(module, name)) for name in names)
 
 
 def lends_weights(model: nn.Module) -> bool:

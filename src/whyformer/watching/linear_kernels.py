@@ -62,6 +62,7 @@ SELECTIVE_SCAN = KernelKind("hidden_states", "eht", by_example=("dt", "B", "C"),
 GATED_RECURRENCE = KernelKind("hidden_states", "eth", by_example=("recurrent_gate", "reset"), has_state=True)
 CONVOLUTION = KernelKind("hidden_states", "eht", outside=("bias", "activation"), owner="ShortConv")
 WKV = KernelKind("value", "eth", by_example=("key",), has_state=True)
+MATRIX_MEMORY = KernelKind("value", "ehtf", has_state=True)
 KERNELS: dict[str, KernelKind] = {
     "torch_chunk_gated_delta_rule": DELTA_RULE,  # Qwen3-Next, Qwen3.5, OLMo-hybrid
     "chunk_kimi_delta_attention": DELTA_RULE,
@@ -70,10 +71,11 @@ KERNELS: dict[str, KernelKind] = {
     "_rnn_scan": GATED_RECURRENCE,  # RecurrentGemma
     "causal_conv1d_fn": CONVOLUTION,  # LFM2; before the other kernels it mixes neighbours only
     "rwkv_linear_attention": WKV,
+    "_inference_fn": MATRIX_MEMORY,  # xLSTM
 }
 OWNERS = {name: kind.owner for name, kind in KERNELS.items()}
 # A kernel that goes on from an earlier state, or keeps packed texts apart, is not a map of its tokens alone.
-NOT_OF_TOKENS = ("initial_state", "initial_states", "recurrent_states", "state", "cu_seqlens", "seq_idx")
+NOT_OF_TOKENS = ("initial_state", "initial_states", "recurrent_states", "state", "c_initial", "cu_seqlens", "seq_idx")
 RETURNING = ("return_last_state", "return_final_states")
 OUTSIDE: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "z": lambda mixed, gate: mixed * F.silu(gate),
@@ -154,7 +156,7 @@ class LinearKernel:
             return mixed.unflatten(3, (times, width)).permute(3, 0, 1, 2, 4).flatten(0, 1)
         copies = by_copy.permute(0, 4, 1, 2, 3).flatten(0, 2).unsqueeze(-1)
         repeated = {
-            name: repeat_examples(x, times * width) if name in self.kind.by_example else x
+            name: x if x is None or name not in self.kind.by_example else self._repeated(x, times * width)
             for name, x in self.constants.items()
         }
         mixed = self._run(copies, repeated).unflatten(0, (times, width, -1))
@@ -189,6 +191,10 @@ class LinearKernel:
 
     def _at_tokens(self, rows: AttentionMap) -> AttentionMap:
         return rows.masked_fill(~self.is_token[:, None, None], 0.0).to(self.dtype)
+
+    def _repeated(self, constant: Tensor, times: int) -> Tensor:
+        """Repeat a constant of the examples, or of all of them."""
+        return repeat_examples(constant.expand(self.examples, *constant.shape[1:]), times)
 
     def _run(self, value: Values, constants: Mapping[str, Any]) -> Values:
         """Run the kernel on other values."""
