@@ -138,8 +138,14 @@ def test_in_bfloat16_the_scores_are_about_those_in_float32(name, method):
 def test_the_default_method_applies_and_says_nothing_of_another(name):
     model = model_of(name)
     attribution = attribute(model, alone(0), 1)
-    assert attribution.remarks[0] == OF_WORDS
+    assert attribution.remarks == (OF_WORDS,)
     torch.testing.assert_close(attribution["text"], scores_of(model, alone(0), "evidence"))
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("Qwen3-Next", True), ("Mamba", True), ("LFM2", False), ("RWKV", False)])
+def test_a_convolution_before_a_kernel_is_told_and_one_that_is_the_mixer_has_a_map(name, is_told):
+    remarks = attribute(model_of(name), alone(0), 1, "generic_attention").remarks
+    assert any("mix neighbouring tokens by convolutions" in remark for remark in remarks) == is_told
 
 
 @pytest.mark.parametrize("name", NO_STATE)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from whyformer.axes import AttentionMap, Positions, Rows, TokenMask, Values
 from whyformer.errors import UnsupportedModel
 from whyformer.models.calls import KernelCall
+from whyformer.models.structure import SHORT_CONVOLUTION
 from whyformer.watching.facts import plain, plain_values
 from whyformer.watching.mixing import repeat_examples
 
@@ -60,7 +61,7 @@ DELTA_RULE = KernelKind("value", "ethf", has_state=True)
 DUALITY = KernelKind("hidden_states", "ethf")
 SELECTIVE_SCAN = KernelKind("hidden_states", "eht", by_example=("dt", "B", "C"), state="A", outside=("z",))
 GATED_RECURRENCE = KernelKind("hidden_states", "eth", by_example=("recurrent_gate", "reset"), has_state=True)
-CONVOLUTION = KernelKind("hidden_states", "eht", outside=("bias", "activation"), owner="ShortConv")
+CONVOLUTION = KernelKind("hidden_states", "eht", outside=("bias", "activation"), owner=SHORT_CONVOLUTION)
 WKV = KernelKind("value", "eth", by_example=("key",), has_state=True)
 MATRIX_MEMORY = KernelKind("value", "ehtf", has_state=True)
 KERNELS: dict[str, KernelKind] = {
