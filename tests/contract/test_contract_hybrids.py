@@ -115,7 +115,7 @@ def test_a_batch_padded_on_either_side_is_explained_like_its_texts_and_leaves_th
         assert not row[length:].any(), "padding got a score"
         if name not in READS_PADDING:
             assert (moved[-length:] - expected).abs().max() <= allowed
-        assert not moved[:-length].any(), "padding got a score"
+            assert not moved[:-length].any(), "padding got a score"
 
 
 @pytest.mark.parametrize(("name", "method"), [case for case in BY_BLOCKS if case not in NOT_BY_BLOCKS])

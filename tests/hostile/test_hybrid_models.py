@@ -5,7 +5,7 @@ import torch
 
 from tiny_hybrids import HYBRIDS
 from tiny_models import built
-from whyformer import attribute
+from whyformer import UnsupportedModel, attribute
 from whyformer.extend import Reads, flow, head_mean, trace
 
 WORDS = {"input_ids": torch.tensor([[5, 9, 31, 4, 7, 52, 18, 3]])}
@@ -37,6 +37,12 @@ def test_rollout_adds_what_all_branches_of_a_block_carry(name):
         row = row + sum(row @ head_mean(record.map) for record in step)
     rows = flow(traced.steps, lambda record: head_mean(record.map), traced.start())["text"]
     torch.testing.assert_close(rows, row - traced.readout.weights[:, None])
+
+
+def test_rows_with_signs_are_not_divided_by_their_sums():
+    message = r"rows of a state space or a linear attention \(model.layers.0.linear_attn.out_proj\) have signs"
+    with pytest.raises(UnsupportedModel, match=message):
+        attribute(HYBRIDS["Qwen3-Next"](), WORDS, 1, "rollout", normalise_rows=True)
 
 
 def test_the_edges_of_branches_share_one_whole():
