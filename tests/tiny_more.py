@@ -109,35 +109,6 @@ DECODERS: dict[str, Build] = {
         attn_config={"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8.0},
         ffn_config={"ffn_hidden_size": 24, "moe_num_experts": 4, "moe_top_k": 2, "hidden_size": 32},
     ),
-    "LFM2": decoder("Lfm2", **DECODER, layer_types=["conv", "full_attention"]),
-    "Jamba": decoder(
-        "Jamba",
-        **DECODER,
-        attn_layer_period=2,
-        attn_layer_offset=1,
-        expert_layer_period=2,
-        num_experts=2,
-        mamba_d_state=4,
-        mamba_dt_rank=4,
-        use_mamba_kernels=False,
-    ),
-    "Mamba 2": decoder(
-        "Mamba2",
-        **ENDS,
-        vocab_size=60,
-        hidden_size=32,
-        num_hidden_layers=2,
-        state_size=4,
-        num_heads=8,
-        head_dim=8,
-        n_groups=1,
-        chunk_size=4,
-    ),
-    "Falcon-Mamba": decoder("FalconMamba", **ENDS, vocab_size=60, hidden_size=32, num_hidden_layers=2, state_size=4),
-    "RWKV": decoder("Rwkv", **ENDS, vocab_size=60, hidden_size=32, num_hidden_layers=2, attention_hidden_size=32),
-    "RecurrentGemma": decoder(
-        "RecurrentGemma", **DECODER, lru_width=32, attention_window_size=4, block_types=["recurrent", "attention"]
-    ),
 }
 
 LENGTHS = {"max_position_embeddings": 20}

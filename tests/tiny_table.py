@@ -11,6 +11,7 @@ from torch import nn
 
 import tiny_more as more
 from tiny_architectures import DECODERS, OTHERS, positioned
+from tiny_hybrids import HYBRIDS
 from tiny_models import (
     IMAGE_FAMILIES,
     STREAM_FAMILIES,
@@ -130,7 +131,6 @@ STREAM_KINDS = {
     "marian": "encoder-decoder",
     "whisper": "sound",
 }
-ATTENTION_FREE = {"Mamba"}
 
 
 def _more() -> dict[str, Architecture]:
@@ -139,7 +139,8 @@ def _more() -> dict[str, Architecture]:
         name: Architecture("text encoder", build, _texts_at_the_right if name == "XLNet" else _texts)
         for name, build in more.TEXT_ENCODERS.items()
     }
-    decoders = {name: Architecture("decoder", build, _texts) for name, build in more.DECODERS.items()}
+    builds = {name: build for name, build in (more.DECODERS | HYBRIDS).items() if name not in DECODERS | OTHERS}
+    decoders = {name: Architecture("decoder", build, _texts) for name, build in builds.items()}
     translators = {
         name: Architecture("encoder-decoder", partial(built, model, config, **sizes), lambda _: to_translate())
         for name, (model, config, sizes) in more.TRANSLATORS.items()
@@ -205,10 +206,10 @@ _ALL: dict[str, Architecture] = {
     **{
         name: Architecture("text encoder", build, _long_texts if name == "BigBird in blocks" else _texts)
         for name, build in OTHERS.items()
-        if name not in ATTENTION_FREE
+        if name not in HYBRIDS
     },
     **{name: Architecture("decoder", build, _texts) for name, build in DECODERS.items()},
-    **{name: Architecture("decoder", OTHERS[name], _texts) for name in ATTENTION_FREE},
+    "Mamba": Architecture("decoder", OTHERS["Mamba"], _texts),
     **{name: Architecture("image encoder", build, _pictures) for name, build in IMAGE_FAMILIES.items()},
     **{name: Architecture("windows and pyramids", build, _pictures) for name, build in WINDOWED.items()},
     **{name: _streams(name) for name in STREAM_FAMILIES if name in STREAM_KINDS},

@@ -9,7 +9,8 @@ import torch
 from typer.testing import CliRunner
 
 from conftest import image_processor, tokenizer
-from tiny_architectures import DECODERS, OTHERS
+from tiny_architectures import OTHERS
+from tiny_hybrids import HYBRIDS
 from tiny_models import FAMILIES, IMAGE_FAMILIES, READER, TOWER, built, text_inputs
 from whyformer import METHODS, UnsupportedModel, WhyformerError, attribute, load
 from whyformer.api.doctor import checkup, doctor
@@ -203,9 +204,9 @@ def test_what_has_no_attention_or_no_processor_is_refused(resnet, vit):
         checkup(LoadedModel(load(vit).model, None, "bare"))
 
 
-@pytest.mark.parametrize("name", ["Mamba", "Qwen3-Next", "Longformer", "BigBird in blocks"])
+@pytest.mark.parametrize("name", ["MiniMax", "Longformer", "BigBird in blocks"])
 def test_a_text_model_without_maps_is_told_why_and_what_applies(name):
-    model = {**DECODERS, **OTHERS}[name]()
+    model = {**HYBRIDS, **OTHERS}[name]()
     found = doctor(model, tokenizer(), tokens=16)
     assert found.is_healthy
     assert (found.maps, found.stream, found.readout) == ((), "text", "unknown without maps")

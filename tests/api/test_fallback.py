@@ -7,6 +7,7 @@ import torch
 
 from conftest import tokenizer
 from tiny_architectures import OTHERS
+from tiny_hybrids import HYBRIDS
 from tiny_models import built, text_inputs, to_translate
 from tiny_more import TRANSLATORS
 from whyformer import UnsupportedModel, attribute, continuation, doctor, explain, explain_batch, load
@@ -24,8 +25,8 @@ def convbert():
 
 
 @pytest.fixture(scope="module")
-def mamba():
-    return OTHERS["Mamba"]()
+def minimax():
+    return HYBRIDS["MiniMax"]()
 
 
 def test_the_best_method_that_applies_takes_the_defaults_place_and_a_note_says_so(convbert):
@@ -69,13 +70,13 @@ def test_the_backward_pass_that_was_asked_for_is_kept(convbert):
     torch.testing.assert_close(attribution["text"], expected["text"])
 
 
-def test_every_token_that_a_model_without_attention_writes_is_explained(mamba):
+def test_every_token_that_a_model_without_maps_writes_is_explained(minimax):
     words = tokenizer()
     words.model_input_names = ["input_ids", "attention_mask"]
-    written = continuation(TEXT, mamba, tokens=2, processor=words)
+    written = continuation(TEXT, minimax, tokens=2, processor=words)
     for explanation in written.explanations:
         assert explanation.method == "integrated_gradients"
-        assert explanation.notes[0].startswith("evidence does not apply here (MambaForCausalLM ran no attention")
+        assert explanation.notes[0].startswith("evidence does not apply here (MiniMaxForCausalLM has 2 layers")
 
 
 def test_the_doctor_says_what_is_computed_where_no_method_is_named(convbert, bert):

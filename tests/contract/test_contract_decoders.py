@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from functools import cache
 
 import pytest
@@ -11,31 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from pairs import pairs
-from tiny_architectures import DECODERS, METHODS, OTHERS, READ_INPUTS, attribution_of
+from tiny_architectures import DECODERS, METHODS, OTHERS, attribution_of
 from tiny_models import text_inputs
-from whyformer import UnsupportedModel, attribute
+from whyformer import attribute
 from whyformer.axes import Inputs
 from whyformer.methods.states import OF_WORDS
 
 MODELS = DECODERS | {"Mamba": OTHERS["Mamba"]}
-HYBRID = (
-    "Qwen3NextForCausalLM has 2 layers but only 1 attention operations were recorded: the others have no attention map "
-    f"(linear attention, state spaces), or run in kernels that hide it. {READ_INPUTS}"
-)
-NO_ATTENTION = (
-    f"MambaForCausalLM ran no attention operation that can be recorded: it has none, or hides it. {READ_INPUTS}"
-)
-REFUSED = {
-    ("Qwen3-Next", "lrp by attn_lrp"): (
-        "Relevance reached linalg_solve_triangular in model.layers.0.linear_attn, which has no rule."
-    ),
-} | {
-    (name, method): reason
-    for name, reason in (("Qwen3-Next", HYBRID), ("Mamba", NO_ATTENTION))
-    for method in ("rollout", "generic_attention", "transformer_attribution", "bi_token")
-}
-REPLACED = {"Qwen3-Next": "integrated_gradients", "Mamba": "integrated_gradients"}
-CASES = [(name, method) for name in MODELS for method in METHODS if (name, method) not in REFUSED]
+CASES = [(name, method) for name in MODELS for method in METHODS]
 # BLOOM normalises its embeddings: what scales one changes nothing, and an embedding times its gradient is 0.
 ROUNDING = {("BLOOM", "input_x_gradient")}
 # MPT's position bias counts back from the last key, padding or not: by a constant that softmax does not see, but the
@@ -170,24 +152,11 @@ def test_in_bfloat16_the_scores_are_about_those_in_float32(name, method):
     assert (scores - expected)[is_near].norm() < 0.12 * expected[is_near].norm()
 
 
-@pytest.mark.parametrize(("name", "method"), REFUSED)
-def test_a_method_that_cannot_apply_says_why(name, method):
-    with pytest.raises(UnsupportedModel, match=re.escape(REFUSED[name, method])) as refusal:
-        attribution_of(model_of(name), text_inputs(), method)
-    assert "\n" not in str(refusal.value)
-
-
 @pytest.mark.parametrize("name", MODELS)
-def test_where_no_method_is_named_the_answer_is_the_default_or_says_what_took_its_place(name):
+def test_where_no_method_is_named_the_answer_is_that_of_the_default(name):
     attribution = attribute(model_of(name), text_inputs(), 1)
-    if name not in REPLACED:
-        assert attribution.remarks == (OF_WORDS,)
-        expected = attribute(model_of(name), text_inputs(), 1, "evidence")
-    else:
-        (remark,) = attribution.remarks
-        reason = {"Qwen3-Next": HYBRID, "Mamba": NO_ATTENTION}[name].split(". ")[0]
-        assert remark == f"evidence does not apply here ({reason}): {REPLACED[name]} instead."
-        expected = attribute(model_of(name), text_inputs(), 1, REPLACED[name])
+    assert attribution.remarks == (OF_WORDS,)
+    expected = attribute(model_of(name), text_inputs(), 1, "evidence")
     torch.testing.assert_close(attribution["text"], expected["text"])
 
 

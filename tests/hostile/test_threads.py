@@ -7,11 +7,13 @@ from threading import Barrier
 import pytest
 import torch
 
+from tiny_hybrids import HYBRIDS
 from tiny_models import FAMILIES, inputs_of, text_inputs
 from whyformer import attribute
 from whyformer.backward.blocks import find_blocks
 from whyformer.models import calls
 from whyformer.tracing import plan
+from whyformer.watching.linear_kernels import KERNELS
 
 THREADS = 8
 WAYS = {
@@ -140,3 +142,52 @@ def test_a_forward_function_that_somebody_put_in_place_stays_there():
     results = together([lambda: attribute(model, inputs, 1, "evidence", checkpoint=True)["text"]] * THREADS)
     assert all(torch.equal(result, expected) for result in results)
     assert state_of(model) == before
+
+
+HYBRID_WAYS = {"a function": "Qwen3-Next", "a method": "RecurrentGemma", "beside attention": "Falcon-H1"}
+
+
+def kernels_of(model):
+    """What stands where kernels are rerouted: in the files of the classes, and in their modules."""
+    files = {sys.modules[type(module).__module__] for module in model.modules()}
+    return [vars(place).get(name) for place in (*files, *model.modules()) for name in KERNELS]
+
+
+@pytest.mark.parametrize("way", HYBRID_WAYS)
+def test_threads_that_see_the_kernels_of_a_hybrid_and_others_that_run_it_do_not_meet(way):
+    model = HYBRIDS[HYBRID_WAYS[way]]()
+    inputs = [texts(length) for length in (5, 6, 7, 8)]
+
+    @torch.no_grad()
+    def logits():
+        return [model(**inputs[0], use_cache=False).logits for _ in range(5)]
+
+    expected = [attribute(model, one, 1, "generic_attention")["text"] for one in inputs]
+    answer, before = logits()[0], kernels_of(model)
+    results = together(
+        [lambda one=one: attribute(model, one, 1, "generic_attention")["text"] for one in inputs]
+        # RecurrentGemma keeps its state in the module, so that it is the answer of one thread at a time.
+        + [logits] * (2 if way != "a method" else 0)
+    )
+    if way != "a method":
+        assert all(torch.equal(result, value) for result, value in zip(results[:4], expected, strict=True))
+    assert all(torch.equal(result, answer) for several in results[4:] for result in several)
+    assert kernels_of(model) == before
+    assert not calls._KERNELS
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_whatever_is_raised_inside_leaves_the_kernels_of_a_hybrid_in_place(error):
+    model, inputs = HYBRIDS["Qwen3-Next"](), texts(5)
+
+    def fail(*_):
+        raise error
+
+    handle = find_blocks(model)[1].register_forward_hook(fail)
+    before = kernels_of(model)
+    with pytest.raises(error):
+        attribute(model, inputs, 1, "rollout")
+    assert kernels_of(model) == before
+    assert not calls._KERNELS
+    handle.remove()
+    assert torch.isfinite(attribute(model, inputs, 1, "rollout")["text"]).all()

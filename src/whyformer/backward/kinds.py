@@ -27,6 +27,7 @@ OPERATION_KINDS: dict[str, str] = (
     | dict.fromkeys("neg __neg__ positive".split(), "scale")
     | dict.fromkeys("mean sum avg_pool2d adaptive_avg_pool2d avg_pool1d adaptive_avg_pool1d".split(), "share")
     | dict.fromkeys("interpolate upsample grid_sample index_add index_add_ scatter_add scatter_add_".split(), "share")
+    | {"mix_values": "share"}  # a kernel that is linear in its values, all else constant (MambaLRP)
     | dict.fromkeys("layer_norm rms_norm group_norm batch_norm normalize".split(), "norm")
     | dict.fromkeys(
         "gelu relu silu tanh hardswish mish elu leaky_relu relu6 celu selu prelu softsign square expm1".split(),

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import StreamScores
-from whyformer.errors import WhyformerError
+from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.methods.co_attention import joined_by_the_last
 from whyformer.methods.perception import remarks_on_decoders
 from whyformer.methods.registry import method
 from whyformer.models.input_tensors import INPUT_TENSORS
 from whyformer.models.structure import main_input
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.flow import HeadMean, flow, fold
+from whyformer.tracing.flow import HeadMean, flow, fold, records_of
 from whyformer.tracing.question import Question
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.steps import summed
@@ -42,6 +42,12 @@ def rollout(
     and joins two by their last attention only (GA Eq. 12).
     """
     steps = trace.steps_from(first_block)
+    kernel = next((record for record in records_of(steps) if record.kernel is not None), None)
+    if normalise_rows and kernel is not None:
+        raise UnsupportedModel(
+            "rollout: normalise_rows divides each row of a map by its sum, but rows of a state space or a linear "
+            f"attention ({kernel.path or 'path unknown'}) have signs and do not sum to 1: leave it out."
+        )
     rows = {
         "flow": lambda: flow(steps, HeadMean(), trace.start(), normalise_rows=normalise_rows),
         "last": lambda: joined_by_the_last(steps, HeadMean(), trace, normalise_rows=normalise_rows),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -52,25 +54,29 @@ def _edge_shares(trace: Trace, sink: ReadOut) -> list[tuple[str, TokenScores]]:
         if isinstance(step, Transfer):
             sinks = {stream: rows for stream, rows in step.carry(sinks).items() if bool(rows.any())}
             continue
-        for record in (record for record in step if record.query_stream in sinks):
-            own = ReadOut(record.query_stream, sinks[record.query_stream][:, 0])
-            shares.append((record.key_stream, edge_shares(record, own)))
+        reading = [record for record in step if record.query_stream in sinks]
+        for branches in [reading] if any(record.kernel is not None for record in reading) else [[x] for x in reading]:
+            stream = branches[0].query_stream
+            own = edge_shares(branches, ReadOut(stream, sinks[stream][:, 0]))
+            shares += zip((record.key_stream for record in branches), own, strict=True)
     return shares[::-1]
 
 
-def edge_shares(record: AttentionRecord, sink: ReadOut) -> TokenScores:
+def edge_shares(branches: Sequence[AttentionRecord], sink: ReadOut) -> list[TokenScores]:
     """e_j = Σ_h p(f_jh, x') / (Σ_jh p(f_jh, x') + p(x, x')), x and x' the sink's state before and after attention.
 
-    f_jh = Σ_i r_i A_h[i, j] v_jh W_oh is the vector of the edge from key j by head h; p is the proximity.
+    f_jh = Σ_i r_i (A_h[i, j] v_jh ⊙ g_ih) W_oh is the vector of the edge from key j by head h, g what the mixed values
+    are multiplied by; p is the proximity. The edges of parallel branches share one denominator.
     """
-    before, after = record.query_states
-    parts = {STATE: before, "W_v": record.linear_value, "W_o": record.output_weight}
-    missing = [name for name, part in parts.items() if part is None]
-    if before is None or after is None or missing:
-        raise unseen_parts("flow_routes", missing, record, instead="rollout")
-    before, after = (_sink_state(state, sink) for state in (before, after))
-    edges = _edge_proximities(record, sink, after)
-    return _divided(edges, edges.sum(dim=1, keepdim=True) + proximity(before, after).clamp(min=0)[:, None])
+    for record in branches:
+        parts = {STATE: record.query_states[0], "W_v": record.linear_value, "W_o": record.output_weight}
+        missing = [name for name, part in parts.items() if part is None]
+        if record.query_states[1] is None or missing:
+            raise unseen_parts("flow_routes", missing, record, instead="rollout")
+    before, after = (_sink_state(state, sink) for state in branches[0].query_states if state is not None)
+    edges = [_edge_proximities(record, sink, after) for record in branches]
+    total = torch.cat(edges, dim=1).sum(dim=1, keepdim=True) + proximity(before, after).clamp(min=0)[:, None]
+    return [_divided(part, total) for part in edges]
 
 
 def _edge_proximities(record: AttentionRecord, sink: ReadOut, after: Tensor) -> TokenScores:
@@ -82,12 +88,13 @@ def _edge_proximities(record: AttentionRecord, sink: ReadOut, after: Tensor) -> 
         values = record.tokens.values_at_keys(values)
     heads, keys, width = values.shape[1:]
     outputs = record.output_weight.unflatten(-1, (heads, width))  # [channel, head, feature]
-    near = torch.zeros_like(attention[:, 0])
+    near = torch.zeros_like(attention[:, 0, :, 0])
     run = max(1, TILE // (len(after) * after.shape[1]))
     for head in range(heads):
         for part in (slice(start, start + run) for start in range(0, keys, run)):
-            carried = at_least_float32(values[:, head, part]).to(after) @ outputs[:, head].T.to(after)
-            near[:, part] += proximity(attention[:, head, part, None] * carried, after[:, None]).clamp(min=0)
+            edge = attention[:, head, part] * at_least_float32(values[:, head, part]).to(after)
+            carried = edge @ outputs[:, head].T.to(after)
+            near[:, part] += proximity(carried, after[:, None]).clamp(min=0)
     return near
 
 
@@ -98,12 +105,18 @@ def _sink_state(state: State, sink: ReadOut) -> Tensor:
 
 
 def _sink_attention(record: AttentionRecord, sink: ReadOut) -> Tensor:
-    """Σ_i r_i A_h[i, j], a weight per head and key, from the rows of the sink alone."""
+    """Σ_i r_i A_h[i, j] g_ih, a weight per head, key and feature, from the rows of the sink alone."""
     positions, weights = sink.rows
     picked = record.pick(positions)
     if picked.output_scale is not None:  # of a norm between W_o and the residual stream
         weights = weights * picked.output_scale.to(weights)
-    parts = [torch.einsum("bq,bhqk->bhk", weights[:, rows], tile.map.to(weights)) for rows, tile in picked.tiles()]
+    weights = weights[:, None, :, None]
+    if picked.gate is not None:
+        weights = weights * picked.gate.to(weights)
+    weights = weights.expand(-1, picked.source.shape[1], -1, -1)
+    parts = [
+        torch.einsum("bhqf,bhqk->bhkf", weights[:, :, rows], tile.map.to(weights)) for rows, tile in picked.tiles()
+    ]
     return torch.stack(parts).sum(dim=0)
 
 

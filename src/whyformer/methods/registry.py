@@ -107,7 +107,9 @@ class Method:
         """Remarks on parts of the model that these scores do not cover."""
         if _ends_at_queries(trace, scores):
             yield AT_QUERIES
-        convolution = convolution_in_blocks(trace.question.model) if self.reads.maps == "all" else None
+        of_states = self.reads.state_gradients and trace.question.is_words_alone  # which pass through everything
+        reads_maps = self.reads.maps == "all" and not of_states
+        convolution = convolution_in_blocks(trace.question.model) if reads_maps else None
         if convolution is not None:
             yield f"The blocks also mix neighbouring tokens by convolutions ({convolution}), which no map shows."
 

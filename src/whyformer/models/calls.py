@@ -1,15 +1,19 @@
-"""Reroute module calls for one thread, without affecting the passes of others."""
+"""Reroute calls of modules and of kernels for one thread, without affecting the passes of others."""
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import repeat
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.overrides import handle_torch_function
 
-from whyformer.models.structure import modules_of
+from whyformer.models.structure import modules_of, walk
 
 Call = Callable[..., Any]
 # nn.Module.__call__ looks this up before hooks and forward; if present, it replaces all of them.
@@ -18,6 +22,7 @@ WRAPPED = "_checkpoint_wrapped_module"  # the name of the module inside a wrappe
 
 _LOCK = threading.RLock()
 _USERS: dict[nn.Module, tuple[Call | None, set[object]]] = {}  # the previous entry, and the users that reroute it
+_KERNELS: dict[tuple[int, str], KernelCall] = {}  # by the namespace that they stand in, and their name
 _THREAD = threading.local()
 
 
@@ -40,6 +45,70 @@ def reroute_calls(modules: Sequence[nn.Module], make: Callable[[nn.Module, Call]
         with _LOCK:
             for module in modules:
                 _remove_user(module, user)
+
+
+class KernelCall:
+    """A function in place of a model's kernel: function modes of its thread see the call as one operation.
+
+    Without a mode, as in all other threads, it is the kernel itself.
+    """
+
+    def __init__(self, namespace: dict[str, Any], name: str, own: Call):
+        self.__name__, self.own, self.users = name, own, set[object]()
+        self._namespace, self._entry = namespace, namespace.get(name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not torch._C._len_torch_function_stack():
+            return self.own(*args, **kwargs)
+        tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+        return handle_torch_function(self, tensors, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def restore(self) -> None:
+        """Put the kernel back."""
+        if self._entry is None:  # a method, of the class
+            self._namespace.pop(self.__name__, None)
+        else:
+            self._namespace[self.__name__] = self._entry
+
+
+@contextmanager
+def reroute_kernels(model: nn.Module, owners: Mapping[str, str]) -> Iterator[None]:
+    """Within the context, kernels are called as one operation each, which function modes see.
+
+    Kernels, given by their names, are functions of the file that defines a module's class, whose name ends as said, or
+    methods of the module.
+    """
+    user, places = object(), []
+    try:
+        with _LOCK:
+            for namespace, name, own in list(_kernels_of(model, owners)):
+                places.append((namespace, name))
+                if (id(namespace), name) not in _KERNELS:
+                    _KERNELS[id(namespace), name] = namespace[name] = KernelCall(namespace, name, own)
+                _KERNELS[id(namespace), name].users.add(user)
+        yield
+    finally:
+        with _LOCK:
+            for namespace, name in places:
+                call = _KERNELS.get((id(namespace), name))
+                if call is not None:
+                    call.users.discard(user)
+                    if not call.users:
+                        call.restore()
+                        del _KERNELS[id(namespace), name]
+
+
+def _kernels_of(model: nn.Module, owners: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], str, Call]]:
+    """The namespace, the name and the function of each kernel."""
+    kinds = [kind for kind in walk(model).kinds if not kind.__module__.startswith("torch.")]
+    for file in sorted({kind.__module__ for kind in kinds} & sys.modules.keys()):
+        functions, names = vars(sys.modules[file]), [kind.__name__ for kind in kinds if kind.__module__ == file]
+        for name, owner in owners.items():
+            if callable(functions.get(name)) and any(map(str.endswith, names, repeat(owner))):
+                yield functions, name, functions[name]
+    for module in walk(model).own_modules:
+        names = [name for name in owners if name in vars(module) or hasattr(type(module), name)]
+        yield from ((vars(module), name, getattr(module, name)) for name in names)
 
 
 def lends_weights(model: nn.Module) -> bool:

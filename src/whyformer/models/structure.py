@@ -216,11 +216,17 @@ def layers_of(model: nn.Module) -> int | None:
     return layers if isinstance(layers, int) else None
 
 
+# Ends the names of modules that mix their tokens by a convolution alone, which has a map (LFM2).
+SHORT_CONVOLUTION = "ShortConv"
+
+
 def convolution_in_blocks(model: nn.Module) -> str | None:
-    """Path of a convolution inside the blocks that mixes neighbouring tokens; None if there is none."""
+    """Path of a convolution inside the blocks that mixes neighbouring tokens and has no map; None if there is none."""
     if not any(issubclass(kind, (nn.Conv1d, nn.Conv2d)) for kind in walk(model).kinds):
         return None
-    paths = (path for path, module in modules_of(model).items() if _mixes_neighbours(module))
+    mixers = (module for module in modules_of(model).values() if type(module).__name__.endswith(SHORT_CONVOLUTION))
+    own = {part for mixer in mixers for part in mixer.children()}
+    paths = (path for path, module in modules_of(model).items() if _mixes_neighbours(module) and module not in own)
     return next((path for path in paths if any(map(str.isdecimal, path.split(".")))), None)
 
 

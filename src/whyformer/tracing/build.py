@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from whyformer.tracing.question import ModelCall, Question
 from whyformer.tracing.readouts import find_readouts
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.steps import as_examples, check_scores, latest, places, reaching, steps_of
+from whyformer.tracing.steps import as_examples, check_scores, latest, places, reaching, side_by_side, steps_of
 from whyformer.tracing.trace import PassState, Trace
 from whyformer.watching.mixing import Lazy, Mixing
 from whyformer.watching.tap import Tap
@@ -189,6 +190,8 @@ def _steps(question: Question, watcher: Watcher) -> tuple[Step, ...]:
         AttentionShape(path, tap.attention(question.batch).shape) for path, tap in zip(paths, watcher.taps, strict=True)
     ]
     parts = places(question.model, question.inputs, question.family, operations, first)
+    if question.family.arrange is None and not question.family.attention:
+        parts = side_by_side(parts, [tap.is_beside(before) for before, tap in pairwise(watcher.taps)])
     seen = enumerate(zip(watcher.taps, paths, strict=True), first)
     steps = steps_of(
         part if isinstance(part, Transfer) else (_record(question, part, *next(seen)), part) for part in parts
@@ -220,8 +223,9 @@ def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap,
         source=attention,
         value=None if tap.value is None else by_head(tap.value, maps),
         value_weight=tap.value_weight(maps),
-        output_weight=tap.projection(),
+        output_weight=tap.projection() if tokens is None or tap.outcome.gated is None else None,
         output_scale=scale,
+        gate=tap.gate(maps),
         key_state=state,
         state_scores=tap.state_scores(batch, queries, of_queries),
         query_states=tap.states(batch, queries, of_queries, is_cross=is_cross),

@@ -13,6 +13,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.models.calls import lends_weights
 from whyformer.models.families import FAMILIES, ROW_OF_STREAMS
 from whyformer.models.family import Family
+from whyformer.models.mixers import layers_without_mixing, sequence_mixers
 from whyformer.models.structure import class_names, config_of, is_detector, layers_of, main_input, modules_of, walk
 from whyformer.models.weights import hidden_layer, passes_gradients, quantised_layers
 from whyformer.tracing.reads import Reads
@@ -119,15 +120,16 @@ def check_records(model: nn.Module, watcher: Watcher, batch: int, family: Family
             f"{name} attends by the difference of two maps, with a learned weight: neither map is the attention of its "
             f"tokens. {alternatives}"
         )
-    if watcher.seen and layers is not None and watcher.seen < layers:
+    mixers = sequence_mixers(model)
+    if watcher.kernels < len(mixers):
+        raise NoMaps(
+            f"{name} also mixes its tokens in {type(mixers[0]).__name__} (a state space, a short convolution), whose "
+            f"kernel was not seen: its maps show only part of what a token reads. {alternatives}"
+        )
+    if layers is not None and watcher.seen < layers - layers_without_mixing(model):
         raise NoMaps(
             f"{name} has {layers} layers but only {watcher.seen} attention operations were recorded: the others have "
             f"no attention map (linear attention, state spaces), or run in kernels that hide it. {alternatives}"
-        )
-    if (mixer := _sequence_mixer(model)) is not None:
-        raise NoMaps(
-            f"{name} also mixes its tokens in {type(mixer).__name__} (a state space, a short convolution): its "
-            f"attention maps show only part of what a token reads. {alternatives}"
         )
     if any(
         tap.is_folded and (tap.outcome.heads_in_order is None or not bool(tap.outcome.heads_in_order))
@@ -147,24 +149,6 @@ def check_records(model: nn.Module, watcher: Watcher, batch: int, family: Family
         raise UnsupportedModel(
             f"The last map of {name} has {rows} rows for {batch} examples: its windows are not a single stream."
         )
-
-
-def _sequence_mixer(model: nn.Module) -> nn.Module | None:
-    """A module that mixes tokens without a map: a state space, by its decay, or others, by a short convolution."""
-    has_convolutions = any(issubclass(kind, nn.Conv1d) for kind in walk(model).kinds)
-    modules = modules_of(model).values() if has_convolutions else walk(model).own_modules
-    decays = (x for x in modules if any("A_log" in names for names in (x._parameters, x._buffers, vars(x))))
-    if not has_convolutions:
-        return next(decays, None)
-    return next((x for x in modules if any(map(_is_short_convolution, x.children()))), next(decays, None))
-
-
-def _is_short_convolution(module: nn.Module) -> bool:
-    """Whether it is a causal depthwise convolution, as in state spaces and linear attention."""
-    if not isinstance(module, nn.Conv1d):
-        return False
-    (width,), padding = module.kernel_size, module.padding
-    return 1 < module.groups == module.in_channels and width > 1 and padding == (width - 1,)
 
 
 def has_records(model: nn.Module, watcher: Watcher, batch: int, family: Family, words: int = 0) -> bool:
@@ -188,7 +172,7 @@ def moved_tokens(model: nn.Module, windows: torch.Size) -> UnsupportedModel:
 def is_causal(mask: TokenMask, record: AttentionRecord) -> bool:
     """Whether the first real token of every text attends to itself alone, and some text has others."""
     first = mask.long().argmax(dim=1, keepdim=True)
-    attended = record.pick(first).map[:, :, 0].amax(dim=1) > 0
+    attended = record.pick(first).map[:, :, 0].abs().amax(dim=1) > 0  # of a kernel some are negative
     return bool((attended.sum(dim=1) == 1).all()) and bool((mask.sum(dim=1) > 1).any())
 
 

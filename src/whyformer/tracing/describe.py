@@ -11,6 +11,7 @@ from whyformer.models.joined import Transfer
 from whyformer.tracing.record import AttentionRecord
 from whyformer.watching.deformable import SampledAttention
 from whyformer.watching.kernels import Attention
+from whyformer.watching.linear_kernels import LinearKernel
 from whyformer.watching.mixing import KeptMap, Lazy, Mixing
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ MAP_KINDS: dict[type, str] = {
     KeptMap: "kept",
     Attention: "computed from queries and keys",
     SampledAttention: "computed from sampled points",
+    LinearKernel: "computed by a kernel that is linear in its values",
     Lazy: "computed when the backward pass reaches its block",
 }
 

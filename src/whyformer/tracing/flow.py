@@ -37,13 +37,21 @@ class HeadMean:
 
     def fold(self, rows: Rows, record: AttentionRecord) -> Rows | None:
         """Compute rows @ self(record) by a kernel; None if none applies."""
+        if record.kernel is not None and not self.times_gradient:
+            return self._scaled(head_mean(record.kernel.rows(self._weights(rows, record))), record)
         call, gradient = record.call, record.mixed_gradient if self.times_gradient else None
         if call is None or (self.times_gradient and (gradient is None or gradient.map_share is not None)):
             return None
-        scales, query_scale = self.key_scales, record.output_scale
-        weights = rows if scales is None or query_scale is None else rows * query_scale[:, None, :].to(rows.dtype)
-        folded = fold_whole(weights, call, None if gradient is None else gradient.of_mixed)
-        return folded if folded is None or scales is None else folded * scales[record.operation][:, None, :]
+        folded = fold_whole(self._weights(rows, record), call, None if gradient is None else gradient.of_mixed)
+        return None if folded is None else self._scaled(folded, record)
+
+    def _weights(self, rows: Rows, record: AttentionRecord) -> Rows:
+        """The rows with the scale of each query, if keys have scales."""
+        scale = None if self.key_scales is None else record.output_scale
+        return rows if scale is None else rows * scale[:, None, :].to(rows.dtype)
+
+    def _scaled(self, rows: Rows, record: AttentionRecord) -> Rows:
+        return rows if self.key_scales is None else rows * self.key_scales[record.operation][:, None, :]
 
 
 def flow(

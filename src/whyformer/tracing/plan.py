@@ -12,6 +12,7 @@ from torch import nn
 from whyformer.backward.blocks import NoStack, find_blocks, last_of_decoder
 from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError
+from whyformer.models.mixers import sequence_mixers
 from whyformer.models.structure import device_of, dtype_of, heads_of, layers_of
 from whyformer.tracing.question import ModelCall
 from whyformer.tracing.reads import Reads
@@ -102,7 +103,8 @@ def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, 
     """
     check_checkpoint(checkpoint)
     blocks = _blocks(reads, call, checkpoint, memory)
-    is_last_alone = reads.is_last and call.family.is_one_stack
+    # A hybrid may have another number of operations than layers.
+    is_last_alone = reads.is_last and call.family.is_one_stack and not sequence_mixers(call.model)
     has_no_others = reads.states == "of others" and call.is_words_alone
     of_tokens = bool(reads.states) and not has_no_others
     reads_maps = reads.maps != "none" and not has_no_others

@@ -13,6 +13,7 @@ from whyformer.models.answering import forward_arguments
 from whyformer.models.bridges import Bridge
 from whyformer.models.family import Family
 from whyformer.models.input_tensors import REGION_INPUTS, SOUND_INPUTS
+from whyformer.models.mixers import sequence_mixers
 from whyformer.models.structure import can_write, vocabulary_size
 from whyformer.targets.scores import Score
 from whyformer.tracing.noise import Noise
@@ -74,7 +75,8 @@ def settings_of(model: nn.Module, inputs: Inputs, *, reads_all: bool) -> dict[st
     With `reads_all`, the answer may depend on the logits of any position.
     """
     taken = forward_arguments(model)
-    settings: dict[str, Any] = {"use_cache": False} if "use_cache" in taken else {}
+    hands_on = "kwargs" in taken and bool(sequence_mixers(model))  # Granite's hybrid caches its states by default
+    settings: dict[str, Any] = {"use_cache": False} if "use_cache" in taken or hands_on else {}
     ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
     is_free = not (reads_all or LAST.keys() & inputs.keys()) and LAST.keys() <= taken and can_write(model)
     if not is_free or not isinstance(ids, Tensor) or "pixel_values" in inputs or "decoder_input_ids" in inputs:

@@ -13,7 +13,8 @@ from whyformer.errors import WhyformerError
 from whyformer.models.joined import MapTokens
 from whyformer.watching.deformable import SampledAttention
 from whyformer.watching.kernels import Attention
-from whyformer.watching.mixing import KeptMap, MixedGradient, Mixing, reached_queries, resolve_lazy, tiles
+from whyformer.watching.linear_kernels import LinearKernel
+from whyformer.watching.mixing import KeptMap, MixedGradient, Mixing, pick_rows, reached_queries, resolve_lazy, tiles
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class AttentionRecord:
         value_weight: W_v.
         output_weight: W_o, with the weights of a norm between it and the residual stream.
         output_scale: Per-query scale of such a norm; None without one.
+        gate: If edges were requested, the factors of the mixed values before W_o [example, head, query, feature]:
+            gates, the norm of a linear attention; None without any.
         key_state: The residual state of the key tokens.
         query_states: If edges were requested, the residual state of the query tokens before and after the attention's
             output is added, before any later norm.
@@ -65,6 +68,7 @@ class AttentionRecord:
     value_weight: Tensor | None = None
     output_weight: Tensor | None = None
     output_scale: TokenScores | None = None
+    gate: Values | None = None
     key_state: State | None = None
     query_states: tuple[State | None, State | None] = (None, None)
     state_scores: Callable[[], TokenScores] | None = None
@@ -99,6 +103,12 @@ class AttentionRecord:
         return source if isinstance(source, Attention) else None
 
     @property
+    def kernel(self) -> LinearKernel | None:
+        """The call of a kernel that is linear in its values, if the record is of one."""
+        source = resolve_lazy(self.source)
+        return source if isinstance(source, LinearKernel) else None
+
+    @property
     def mixed_gradient(self) -> MixedGradient | None:
         """The gradient of the mixed values of a map that is not kept, with the call."""
         gradient = resolve_lazy(self.gradient_source)
@@ -128,12 +138,13 @@ class AttentionRecord:
         gradient, relevance = (
             None if mixing is None else mixing.pick(rows) for mixing in (self.gradient_source, self.relevance_source)
         )
-        scale = self.output_scale
+        scale, gate = self.output_scale, self.gate
         if scale is not None:
             scale = scale[:, rows] if isinstance(rows, slice) else scale.take_along_dim(rows, dim=1)
+        gate = None if gate is None else pick_rows(gate, rows)
         tokens = self.tokens.pick(rows) if self.tokens is not None and isinstance(rows, slice) else None
         picked = replace(self, source=self.source.pick(rows), gradient_source=gradient, relevance_source=relevance)
-        return replace(picked, output_scale=scale, tokens=tokens)
+        return replace(picked, output_scale=scale, gate=gate, tokens=tokens)
 
     def _at(self, tokens: MapTokens, positions: Positions) -> AttentionRecord:
         """Select queries at some positions, with rows over all keys of their stream."""
@@ -155,9 +166,10 @@ class AttentionRecord:
 
     @property
     def is_attended(self) -> TokenMask:
-        """Which keys any query attends to, or could attend to if it samples points."""
-        if isinstance(self.source, SampledAttention):
-            return self.source.is_token
+        """Which keys any query attends to, or could if it samples points, or is a kernel."""
+        source = resolve_lazy(self.source)
+        if isinstance(source, (SampledAttention, LinearKernel)):
+            return source.is_token
         parts = [tile.map.sum(dim=(HEAD, QUERY)) for _, tile in self.tiles()]
         sums = torch.stack(parts).sum(dim=0)
         return (sums if self.tokens is None else self.tokens.to_keys(sums[:, None])[:, 0]) > 0

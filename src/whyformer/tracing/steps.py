@@ -22,6 +22,7 @@ from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.repeat import repeat_inputs
 from whyformer.watching.deformable import SampledAttention
 from whyformer.watching.kernels import Attention
+from whyformer.watching.linear_kernels import LinearKernel
 from whyformer.watching.mixing import KeptMap, MixedGradient
 
 
@@ -48,6 +49,17 @@ def places(
             known.append(layer)
         result.append(Place(known.index(layer), query, key, joins=calls[layer, part] % len(turns) > 0))
         calls[layer, part] += 1
+    return result
+
+
+def side_by_side(parts: Sequence[Place | Transfer], is_beside: Sequence[bool]) -> list[Place | Transfer]:
+    """The places of one stream, whose operations share a block with the one before where they are branches of it."""
+    result: list[Place | Transfer] = list(parts[:1])
+    for part, joins in zip(parts[1:], is_beside, strict=True):
+        before = result[-1]
+        assert isinstance(part, Place)
+        assert isinstance(before, Place)
+        result.append(replace(part, block=before.block + (not joins), joins=joins))
     return result
 
 
@@ -149,7 +161,7 @@ def as_examples(question: Question, steps: tuple[Step, ...], count: int) -> tupl
 
 def _shared(record: AttentionRecord, count: int) -> AttentionRecord:
     """Repeat the maps of a record, whose gradients are those of each score already."""
-    assert isinstance(record.source, (KeptMap, Attention, SampledAttention))
+    assert isinstance(record.source, (KeptMap, Attention, SampledAttention, LinearKernel))
     source, gradient = record.source.repeat(count), record.gradient_source
     if isinstance(gradient, MixedGradient):
         gradient = replace(gradient, mixing=gradient.mixing.repeat(count))

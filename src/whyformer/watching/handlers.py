@@ -280,6 +280,11 @@ def norm(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A sum: of attention's output and the residual state, of a projection and its adapter, of scores and a mask."""
+    branches = [role for role in map(watcher.facts.role, args[:2]) if isinstance(role, Written)]
+    if len(branches) == 2 and branches[0].tap is not branches[1].tap and args[0].shape == args[1].shape:
+        result = _run(watcher, func, args, kwargs)
+        watcher.facts.set_role(result, branches[0].join(branches[1]))
+        return result
     if not watcher.states or len(args) < 2:
         return other_operation(watcher, func, args, kwargs)
     first = args[0]
@@ -295,8 +300,10 @@ def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
         if isinstance(origin, Written) and isinstance(other, Tensor) and other.shape == written.shape:
             state = (kept if other is first else other).detach()
             addend = Addend(other, state, watcher.facts.original(other), watcher.facts.role(other))
-            is_residual = origin.tap.add_to(origin, written, addend)
-            sums += [(origin, state)] if watcher.edges and (is_residual or may_be_state(addend.role)) else []
+            decisions = [branch.tap.add_to(branch, written, addend) for branch in origin.branches]
+            is_residual = all(decisions)
+            if watcher.edges and (is_residual or may_be_state(addend.role)):
+                sums += [(branch, state) for branch in origin.branches]
             if is_residual:
                 role = None
                 break

@@ -1,8 +1,8 @@
 """One interface for every map that mixes tokens, kept as a tensor or computed on access.
 
-`KeptMap`, `kernels.Attention` (queries and keys) and `deformable.SampledAttention` (points) mix values; linear
-attention would be the fourth kind. `MixedGradient` is the gradient or the relevance of a map that is not kept; `Lazy`
-is any of them, available once a backward pass has reached its block.
+`KeptMap`, `kernels.Attention` (queries and keys), `deformable.SampledAttention` (points) and
+`linear_kernels.LinearKernel` (linear attention, state spaces) mix values. `MixedGradient` is the gradient or the
+relevance of a map that is not kept; `Lazy` is any of them, available once a backward pass has reached its block.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def tiles(mixing: Mixing) -> Iterator[slice]:
         return
     batch, heads, queries, keys = mixing.shape
     most = min(TILE, TILE_ON_CPU) if mixing.device.type == "cpu" else TILE
-    height = max(1, most // max(1, batch * heads * keys))
+    height = max(1, most // max(1, batch * heads * keys * getattr(mixing, "entry_size", 1)))
     for start in range(0, queries, height):
         yield slice(start, min(start + height, queries))
 

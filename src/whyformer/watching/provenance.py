@@ -87,7 +87,9 @@ def projected(
         return Branch(tap, weight)
     outcome.output_parameter, outcome.output_weight, outcome.output_module = parameter, weight, module
     outcome.output = None if output is None else output.detach().clone()
-    if role.values is not None:
+    if role.is_gated:
+        outcome.gated = None if output is None else source.detach()
+    elif role.values is not None:
         tap.compare_order(role.values, source.reshape(-1, source.shape[-1]))
     return Written(tap)
 
@@ -102,6 +104,8 @@ def scaled(role: Role | None, tensor: Tensor, factor: Any, factor_role: Role | N
     """The role of a tensor times a factor: one per channel is merged into the weight, one per token is a constant."""
     if isinstance(role, Weights):
         return role
+    if isinstance(role, Mixed):
+        return gated(role, tensor)
     if isinstance(role, Written):
         return _scale_output(role, tensor, factor)
     if isinstance(role, (Projection, Branch)) and not isinstance(factor, Tensor):
@@ -112,6 +116,13 @@ def scaled(role: Role | None, tensor: Tensor, factor: Any, factor_role: Role | N
         if role.is_normed and factor.shape == tensor.shape[-1:]:
             return role.scaled(factor.detach(), batch)
     return None
+
+
+def gated(role: Mixed, tensor: Tensor) -> Mixed:
+    """The role of mixed values times a gate, a norm's spread or its weights; their order is compared before."""
+    if role.values is not None and not role.is_gated:
+        role.tap.compare_order(role.values, tensor.reshape(-1, tensor.shape[-1]))
+    return replace(role, is_gated=True)
 
 
 def _scale_output(role: Written, tensor: Tensor, factor: Any) -> Written | None:
@@ -137,6 +148,8 @@ def normed(role: Role | None, args: Any, kwargs: Any, original: Tensor, *, centr
     `original` is the tensor that this one is a copy of, or itself.
     """
     x: Tensor = args[0]
+    if isinstance(role, Mixed) and not centres:
+        return gated(role, x)
     shape, weight, bias, eps = (kwargs.get(name, value) for name, value in _norm_arguments(args, centres).items())
     state = Normed(original, None if bias is None else bias.detach())
     is_latent = isinstance(role, Projection) and x.dim() == 3

@@ -127,6 +127,7 @@ class Mixed:
 
     tap: Tap
     values: Tensor | None
+    is_gated: bool = False  # multiplied by something: a gate, a norm
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,18 @@ class Written:
     tap: Tap
     is_swapped: bool = False
     is_joined: bool = False  # by another branch, such as a parallel MLP
+    beside: tuple[Tap, ...] = ()  # other operations that were added to it: attention and a state space in parallel
+
+    @property
+    def branches(self) -> list[Written]:
+        """Itself, and the operations beside it."""
+        return [replace(self, tap=tap) for tap in (self.tap, *self.beside)]
+
+    def join(self, other: Written) -> Written:
+        """The role of the sum of two branches."""
+        for tap, beside in ((self.tap, other.tap), (other.tap, self.tap)):
+            tap.outcome.beside.add(beside)
+        return replace(self, is_joined=True, beside=(*self.beside, other.tap, *other.beside))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch.autograd.graph import GradientEdge
 
 from whyformer.axes import QUERY, State, TokenScores, Values, by_head
 from whyformer.models.joined import Tokens, in_order
+from whyformer.watching.linear_kernels import LinearKernel
 from whyformer.watching.mixing import KeptMap, LinearMixing, Mixing
 from whyformer.watching.roles import Addend, Branch, Projection, Written, is_same, may_be_state
 from whyformer.watching.state_edges import shared_edge
@@ -27,8 +28,10 @@ class Outcome:
     output_parameter: Tensor | None = None
     output_module: nn.Module | None = None  # the owner of the weight: weights that are lent have no name
     readers: int = 0
+    gated: Tensor | None = None  # its input, if the mixed values were multiplied by something before
     heads_in_order: Tensor | None = None
     tokens_first: Tensor | None = None
+    beside: set[Tap] = field(default_factory=set)  # the branches that are added to the same state
     output_scale: Tensor | None = None  # per query token, of a norm between W_o and the residual stream
     output: Tensor | None = None  # of W_o, if edges are read
     query_state: Tensor | None = None
@@ -50,6 +53,7 @@ class Tap:
     is_folded: bool
     probe: Tensor | None = None  # with a graph: the map, or the mixed values, from whose gradient the map's follows
     value: Tensor | None = None
+    mixed: Values | None = None
     value_source: Projection | None = None
     outcome: Outcome = field(default_factory=Outcome)
     state_products: Sequence[Tensor] = ()  # for each score that shares the pass, the state before times its gradient
@@ -57,6 +61,10 @@ class Tap:
     def attention(self, batch: int) -> Mixing:
         """The map, with a head axis."""
         return KeptMap(by_head(self.map.detach(), batch)) if isinstance(self.map, Tensor) else self.map
+
+    def is_beside(self, other: Tap) -> bool:
+        """Whether it and another operation are branches of one block: their outputs are added to each other."""
+        return other in self.outcome.beside
 
     def compare_order(self, values: Values, rows: Tensor) -> None:
         """Compare whether heads are side by side in W_o's input, and tokens before examples, without synchronising."""
@@ -117,8 +125,11 @@ class Tap:
         before, after = (self._examples_first(x, batch, tokens, self.outcome.state_is_swapped, rows) for x in pair)
         return before, after
 
-    def linear_value(self, batch: int, tokens: int) -> LinearValue | None:
-        """The values without their biases; None if they are not a plain projection of a state."""
+    def linear_value(self, batch: int, tokens: int) -> Callable[[], Values] | None:
+        """The values without their biases, those of a kernel as they are; None if they are no projection of a state."""
+        if isinstance(self.map, LinearKernel):
+            value = self.map.value
+            return lambda: value
         projection = self.value_source
         source = self.state(batch, tokens, of_keys=True)
         if projection is None or projection.is_normed or source is None or self.value is None:
@@ -150,6 +161,15 @@ class Tap:
             return torch.cat(each)
 
         return scores
+
+    def gate(self, batch: int) -> Values | None:
+        """What the mixed values are multiplied by before W_o, [example, head, query, feature]; None if by nothing."""
+        gated = self.outcome.gated
+        if gated is None or self.mixed is None or gated.numel() != self.mixed.numel():
+            return None
+        _, heads, queries, width = self.mixed.shape
+        by_head = gated.reshape(batch, queries, heads, width).transpose(1, 2)
+        return (by_head / self.mixed.to(by_head)).masked_fill(self.mixed == 0, 0.0)
 
     def scale(self, batch: int, tokens: int, rows: Tokens | None = None) -> TokenScores | None:
         """Per-query output scale of the norm after attention; None without one."""

@@ -14,11 +14,12 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from whyformer.axes import HEAD, by_head
 from whyformer.errors import WhyformerError
 from whyformer.models.answering import run_model
-from whyformer.models.calls import lends_weights
+from whyformer.models.calls import KernelCall, lends_weights, reroute_kernels
 from whyformer.models.weights import is_lending_weights, readable_weights
 from whyformer.watching.determinism import even_choice
 from whyformer.watching.facts import Facts, plain, plain_values
 from whyformer.watching.handlers import HANDLERS, other_operation
+from whyformer.watching.linear_kernels import OWNERS, linear_kernel
 from whyformer.watching.mixing import LinearMixing
 from whyformer.watching.operation_names import Function, name_unless_asking
 from whyformer.watching.provenance import check_fits, part_of
@@ -71,13 +72,13 @@ class Watcher(TorchFunctionMode):
     ):
         super().__init__()
         self.taps: list[Tap] = []
-        self.seen = 0
+        self.seen = self.kernels = 0  # operations, and those among them that are kernels
         self.batch, self.graph, self.start = batch, graph, start
         self.merge_heads, self.states, self.edges = merge_heads, states, edges
         self.keep_maps, self.fold, self.shapes_only = keep_maps, fold, shapes_only
         self.facts = Facts() if rules is None else rules.facts
         self.lends = False
-        self._rules, self._biases, self._records = rules, biases, records
+        self._rules, self._biases, self.records = rules, biases, records
         self._depth = 0
         # Runs an operation: by the rules if there are any.
         self.run_operation: Callable[[Function, Any, Any], Any] = _run_plainly if rules is None else rules.run
@@ -98,19 +99,21 @@ class Watcher(TorchFunctionMode):
     def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """Run the model and record it. The caller's gradient mode has no influence and is restored."""
         self.lends = lends_weights(model)
-        graph, ready = self.graph and self.start == 0, readable_weights(model)
+        graph, ready, kernels = self.graph and self.start == 0, readable_weights(model), reroute_kernels(model, OWNERS)
         exactly = nullcontext() if self._rules is None else self._rules.exactly()
-        with torch.inference_mode(False), torch.set_grad_enabled(graph), ready, exactly, self:
+        with torch.inference_mode(False), torch.set_grad_enabled(graph), ready, kernels, exactly, self:
             return run_model(model, *args, **kwargs)
 
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if isinstance(func, KernelCall):
+            return linear_kernel(self, func, args, kwargs)
         name = name_unless_asking(func)
         if name is None or (self.lends and is_lending_weights()):
             return func(*args, **kwargs)
-        if not self._records:
+        if not self.records:
             choice = even_choice(args, kwargs) if func is torch.multinomial else None
             return self.run_operation(func, plain(args), plain_values(kwargs)) if choice is None else choice
         handler = HANDLERS.get(name, other_operation)
@@ -127,12 +130,17 @@ class Watcher(TorchFunctionMode):
         if self._rules is None:
             yield
             return
-        before, self._records = self._records, False
+        before, self.records = self.records, False
         try:
             with self:
                 yield
         finally:
-            self._records = before
+            self.records = before
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether backward passes follow rules."""
+        return self._rules is not None
 
     def scores(self, args: tuple[Any, ...]) -> Scores | None:
         """The role of scores, which survives biases, masks, scales and any other operation before the softmax."""
@@ -192,7 +200,13 @@ class Watcher(TorchFunctionMode):
             tap.value, tap.value_source = value, source if isinstance(source, Projection) else None
         self.taps.append(tap)
         keeps = (self.states or is_folded) and mixed.dim() in (3, 4)
-        self.facts.set_role(mixed, Mixed(tap, by_head(mixed.detach(), self.batch) if keeps else None))
+        tap.mixed = by_head(mixed.detach(), self.batch) if keeps else None
+        self.facts.set_role(mixed, Mixed(tap, tap.mixed))
+
+    def carry_mixed(self, mixed: Tensor, result: Tensor) -> None:
+        """Give a result the role of mixed values whose heads are known to be side by side."""
+        role = self.facts.role(mixed)
+        self.facts.set_role(result, replace(role, values=None) if isinstance(role, Mixed) else None)
 
 
 def _run_plainly(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

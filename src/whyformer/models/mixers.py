@@ -1,0 +1,34 @@
+"""Modules that mix tokens by other means than attention: state spaces, linear attention, short convolutions."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from whyformer.models.structure import config_of, modules_of, walk
+
+
+def sequence_mixers(model: nn.Module) -> list[nn.Module]:
+    """The modules that mix tokens by a kernel: state spaces, by their decay, or others, by a short convolution."""
+    has_convolutions = any(issubclass(kind, nn.Conv1d) for kind in walk(model).kinds)
+    modules = modules_of(model).values() if has_convolutions else walk(model).own_modules
+    mixers = [module for module in modules if _has_decay(module) or any(map(_is_short_convolution, module.children()))]
+    parts = {part for mixer in mixers for part in mixer.modules() if part is not mixer}
+    return [mixer for mixer in mixers if mixer not in parts]
+
+
+def _has_decay(module: nn.Module) -> bool:
+    return any("A_log" in names for names in (module._parameters, module._buffers, vars(module)))
+
+
+def layers_without_mixing(model: nn.Module) -> int:
+    """The number of layers that mix no tokens, as Nemotron-H's of an MLP or of experts."""
+    kinds = getattr(config_of(model), "layers_block_type", None) or ()
+    return sum(kind in ("mlp", "moe") for kind in kinds)
+
+
+def _is_short_convolution(module: nn.Module) -> bool:
+    """Whether it is a causal depthwise convolution, as in state spaces and linear attention."""
+    if not isinstance(module, nn.Conv1d):
+        return False
+    (width,), padding = module.kernel_size, module.padding
+    return 1 < module.groups == module.in_channels and width > 1 and padding == (width - 1,)
