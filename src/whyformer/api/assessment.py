@@ -93,7 +93,7 @@ def assess(
     own = tuple(_without(span, reply, markers) for span in spans)
     questions = SupportQuestions(counted, reply.prompt, reply.text, reply.tokens, own, places)
     scores = None if score is None else score(chosen.all)
-    judge = _wants_judge(options.judge, calibration)
+    judge = _wants_judge(options.judge, calibration) and not reply.prompt.places  # calls cannot be rendered again
     units = [_measured(questions, number, scores, judge=judge) for number in range(len(spans))]
     units = [_decided(unit, calibration) for unit in units]
     removal = SourceRemoval(questions, chosen, scores, TAU_NECESSITY if calibration is None else calibration.tau)

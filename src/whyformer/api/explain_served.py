@@ -20,6 +20,7 @@ from whyformer.inputs.prompt import Prompt
 from whyformer.inputs.sources import Sources, sources_of
 from whyformer.inputs.spans import SpanSelection, spans_of
 from whyformer.inputs.teacher_forcing import Exchange
+from whyformer.inputs.tool_prompt import reply_text
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import Method, method_named, source_methods
 from whyformer.results.response import Response
@@ -77,8 +78,8 @@ class ServedQuestion:
     ) -> Response:
         """Explain one response; with another one, subtract its scores."""
         read = self.scorer.prompt(prompt, context, self.layout)
-        reply = self._reply(read, response)
-        other = None if contrast is None else self._reply(read, contrast)
+        reply = self._reply(read, reply_text(self.scorer, prompt, response))
+        other = None if contrast is None else self._reply(read, reply_text(self.scorer, prompt, contrast))
         sources = sources_of(read, self.sources)
         units = "response" if self.units is None and other is not None else self.units
         spans = spans_of(reply.text, reply.tokens, self._checked_units(reply, units))

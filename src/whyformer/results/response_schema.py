@@ -52,6 +52,7 @@ def response_dict(response: Response) -> dict[str, Any]:
             "rendered": response.prompt.rendered,
             "messages": [asdict(message) for message in response.prompt.messages],
             "documents": [asdict(document) for document in response.prompt.documents],
+            **({"places": [list(place) for place in response.prompt.places]} if response.prompt.places else {}),
             "tokens": _columns(response.prompt.tokens),
         },
         "text": response.text,
@@ -92,7 +93,7 @@ def read_response(document: Any) -> Response:
     """Restore a response from a document with scores as arrays or lists of lists, validating every field."""
     prompt = read_field(document, "prompt", read_mapping)
     refuse_others(document, RESPONSE_FIELDS)
-    refuse_others(prompt, ("text", "rendered", "messages", "documents", "tokens"))
+    refuse_others(prompt, ("text", "rendered", "messages", "documents", "places", "tokens"))
     verdicts = document.get("verdicts")  # absent from older files
     return Response(
         prompt=Prompt(
@@ -101,6 +102,7 @@ def read_response(document: Any) -> Response:
             rendered=read_field(prompt, "rendered", read_text),
             messages=tuple(read_field(prompt, "messages", read_list_of(_message))),
             documents=tuple(read_field(prompt, "documents", read_list_of(_document))),
+            places=tuple(read_list_of(read_offsets)(prompt.get("places", []))),  # absent without tools
         ),
         text=read_field(document, "text", read_text),
         tokens=tuple(_response_tokens(read_field(document, "tokens", read_mapping))),
