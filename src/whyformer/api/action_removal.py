@@ -114,18 +114,18 @@ class ActionRemoval:
         return (), None
 
     def instead(self, driver: Sequence[int], tokens: int) -> str | None:
-        """What the model would write without these sources; None if it can only score."""
+        """The reply that the model would write without these sources; None if it can only score."""
         removed = sorted(self._place(number) for number in driver)
         return self.scorer.write_all(self.scorer.scorer.variant(self.prompt, removed), tokens)
 
     def _whole(self) -> list[int]:
         """Messages and results, and the schemas and calls that the scores rank first."""
         numbers = [number for number, one in enumerate(self.sources) if one.parent is None and one.end > one.start]
-        said = [number for number in numbers if self.sources[number].kind in ("system", "user", "tool result")]
-        others = [number for number in numbers if number not in said]
-        if len(said) > MOST_WHOLE:
-            self.notes.append(f"Of {len(said)} messages the {MOST_WHOLE} with the highest scores were removed.")
-        return sorted(self._ranked(said, MOST_WHOLE) + self._ranked(others, RANKED_WHOLE))
+        spoken = [number for number in numbers if self.sources[number].kind in ("system", "user", "tool result")]
+        others = [number for number in numbers if number not in spoken]
+        if len(spoken) > MOST_WHOLE:
+            self.notes.append(f"Of {len(spoken)} messages the {MOST_WHOLE} with the highest scores were removed.")
+        return sorted(self._ranked(spoken, MOST_WHOLE) + self._ranked(others, RANKED_WHOLE))
 
     def _within(self, numbers: Sequence[int]) -> list[int]:
         """The parts of these sources to remove one by one."""

@@ -40,7 +40,7 @@ from whyformer.results.action import Action, ActionTarget
 from whyformer.results.source_pooling import source_scores
 from whyformer.served.served_tokens import ScoreFunction
 
-LONG = 3000  # tokens of a prompt from which only the call and the action are scored by the white-box method
+LONG_PROMPT = 3000  # tokens of a prompt from which only the call and the action are scored by the white-box method
 WRITTEN_TOKENS = 128
 
 
@@ -113,15 +113,8 @@ def explain_action(
     """
     check_written(tokens)
     conversation = conversation_of(messages, tools)
-    if score is None:
-        loaded_model = resolve_model(model, processor)
-        scorer: LoadedScorer | ServedScorer = LoadedScorer(loaded_model, batch_size)
-        renderer: Any = loaded_model
-    else:
-        loaded_model, renderer = None, ServedScorer(score, getattr(processor, "tokenizer", processor))
-        scorer = renderer
-        if renderer.tokenizer is None:
-            raise WhyformerError("Messages become a text by a chat template: pass the tokenizer as processor=….")
+    loaded_model, scorer = _model_and_scorer(model, processor, score, batch_size)
+    renderer: Any = loaded_model or scorer
     counted = CountedScorer(scorer, check_budget(budget))
     before, message, place, notes = _chosen(conversation, call, renderer, counted, tokens)
     prompt = tool_prompt_of(renderer, before)
@@ -158,6 +151,19 @@ def explain_action(
         notes=tuple(dict.fromkeys(removal.notes)),
     )
     return replace(action, reason=action_reason(action))
+
+
+def _model_and_scorer(
+    model: Any, processor: Any, score: ScoreFunction | None, batch_size: int | None
+) -> tuple[LoadedModel | None, LoadedScorer | ServedScorer]:
+    """The loaded model and its scorer, or the scorer of a served one."""
+    if score is None:
+        loaded_model = resolve_model(model, processor)
+        return loaded_model, LoadedScorer(loaded_model, batch_size)
+    tokenizer = getattr(processor, "tokenizer", processor)
+    if tokenizer is None:
+        raise WhyformerError("Messages become a text by a chat template: pass the tokenizer as processor=….")
+    return None, ServedScorer(score, tokenizer)
 
 
 def action_reason(action: Action) -> str:
@@ -272,7 +278,7 @@ def _white_box(
             raise WhyformerError(f"method={method!r} reads a model, and score=… does not show it: leave it out.")
         return None, ""
     numbers = [number for number, one in enumerate(targets) if one.tokens]
-    if len(reply.prompt.tokens) > LONG:
+    if len(reply.prompt.tokens) > LONG_PROMPT:
         numbers = numbers[:2]
     spans = [_span(targets[number]) for number in numbers]
     rows = tuple(ResponseRow(reply.exchange, span.tokens) for span in spans)

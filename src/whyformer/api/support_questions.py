@@ -61,7 +61,7 @@ class CountedScorer:
         return text[: ranges[0][1]] if ranges else ""
 
     def write_all(self, prompt: PromptVariant, tokens: int) -> str | None:
-        """What the model would write, up to this many tokens; None if it can only score."""
+        """The text that the model would write, up to this many tokens; None if it can only score."""
         try:
             text = self.scorer.write(prompt, tokens)
         except UnsupportedModel:

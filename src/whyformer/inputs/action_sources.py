@@ -101,7 +101,7 @@ _Piece = tuple[ActionSourceKind, str, int | None, int, int]  # kind, label, pare
 
 
 def _json_pieces(text: str) -> list[_Piece]:
-    """Values of JSON but for the whole, with the sentences of texts."""
+    """The values of JSON, except for the whole, with the sentences of texts."""
     pieces: list[_Piece] = []
     values = json_values(text)
     numbers: dict[int, int] = {}
