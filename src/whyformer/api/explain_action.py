@@ -118,13 +118,13 @@ def explain_action(
     counted = CountedScorer(scorer, check_budget(budget))
     before, message, place, notes = _chosen(conversation, call, renderer, counted, tokens)
     prompt = tool_prompt_of(renderer, before)
-    reply, targets = _reply(loaded_model, scorer, prompt, message, place)
-    replies = [_call_reply(reply, targets)]
+    reply, targets = reply_targets(loaded_model, scorer, prompt, message, place)
+    replies = [call_reply(reply, targets)]
     if contrast is not None:
-        rival, rival_targets = _reply(loaded_model, scorer, prompt, reply_message(contrast), 0)
-        replies.append(_call_reply(rival, _matching(targets, rival_targets)))
+        rival, rival_targets = reply_targets(loaded_model, scorer, prompt, reply_message(contrast), 0)
+        replies.append(call_reply(rival, _matching(targets, rival_targets)))
     sources = action_sources(prompt, trust)
-    token_scores, name = _white_box(loaded_model, reply, targets, method)
+    token_scores, name = white_box_scores(loaded_model, reply, targets, method)
     scores = None if token_scores is None else _pooled(token_scores, sources)
     removal = ActionRemoval(counted, prompt.prompt, tuple(replies), sources, scores, notes)
     measured = removal.with_figures(targets)
@@ -212,7 +212,7 @@ def _chosen(
     return before, ChatMessage("assistant", "", calls[:1]), 0, ["The call is what the model itself would do."]
 
 
-def _reply(
+def reply_targets(
     loaded_model: LoadedModel | None,
     scorer: LoadedScorer | ServedScorer,
     prompt: ToolPrompt,
@@ -259,7 +259,7 @@ def _targets(reply: Reply, places: CallPlaces) -> tuple[ActionTarget, ...]:
     )
 
 
-def _call_reply(reply: Reply, targets: Sequence[ActionTarget]) -> CallReply:
+def call_reply(reply: Reply, targets: Sequence[ActionTarget]) -> CallReply:
     return CallReply(reply.text, reply.tokens, tuple(one.tokens for one in targets))
 
 
@@ -269,7 +269,7 @@ def _matching(targets: Sequence[ActionTarget], others: Sequence[ActionTarget]) -
     return tuple(known.get((one.kind, one.name), replace(one, tokens=())) for one in targets)
 
 
-def _white_box(
+def white_box_scores(
     loaded_model: LoadedModel | None, reply: Reply, targets: Sequence[ActionTarget], method: str | None
 ) -> tuple[np.ndarray | None, str]:
     """The scores [target, token of the prompt] of a method that reads the model, and its name."""

@@ -109,7 +109,7 @@ class Action:
         WhyformerError: If the arrays do not fit the targets and sources.
 
     Example:
-        See `explain_action`.
+        >>> from whyformer.facts import Episode
     """
 
     prompt: Prompt
