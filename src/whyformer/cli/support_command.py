@@ -83,7 +83,7 @@ def support_command(
     answers, errors = read_support_log(log)
     settings = {"model": model, "budget": budget, "dtype": dtype}
     kept = out.with_suffix(".jsonl")
-    done = _finished(kept)
+    done = finished_lines(kept)
     pending = [answer for answer in answers if _digest(answer, settings) not in done]
     if pending:
         with writing(out):
@@ -91,7 +91,7 @@ def support_command(
             for line in _judged(loaded_model, pending, len(answers), settings, batch_size, quiet=quiet):
                 errors += [line["error"]] if "error" in line else []
                 if "error" not in line:
-                    _keep(kept, line)
+                    keep_line(kept, line)
                     done[line["digest"]] = line
     rows = _report_rows(answers, done, settings)
     totals = _totals(rows)
@@ -173,7 +173,7 @@ def _digest(answer: LoggedAnswer, settings: dict[str, Any]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:24]
 
 
-def _keep(path: Path, line: dict[str, Any]) -> None:
+def keep_line(path: Path, line: dict[str, Any]) -> None:
     """Append a line; one that was cut off by a kill is ended first."""
     from whyformer.cli.response_batch import is_cut_off
 
@@ -181,7 +181,7 @@ def _keep(path: Path, line: dict[str, Any]) -> None:
         file.write("\n" * is_cut_off(path) + json.dumps(line, allow_nan=False) + "\n")
 
 
-def _finished(path: Path) -> dict[str, dict[str, Any]]:
+def finished_lines(path: Path) -> dict[str, dict[str, Any]]:
     """The finished lines by digest, without one that was cut off."""
     lines: dict[str, dict[str, Any]] = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():

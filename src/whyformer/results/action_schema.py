@@ -62,6 +62,11 @@ def action_dict(action: Action) -> dict[str, Any]:
     }
 
 
+def action_document(action: Action) -> dict[str, Any]:
+    """The action as in `to_dict`, preceded by its format."""
+    return {"format": ACTION, "version": ACTION_VERSION, **action_dict(action)}
+
+
 def _call_dict(call: ToolCall) -> dict[str, Any]:
     return {"name": call.name, "arguments": dict(call.arguments), "id": call.id}
 
@@ -76,8 +81,8 @@ def write_action(action: Action, path: Path) -> None:
     if not path.parent.is_dir():
         folder = visible(str(path.parent))
         raise FileNotFoundError(f"Cannot save to {visible(str(path))}: the folder {folder} does not exist.")
-    document = {"format": ACTION, "version": ACTION_VERSION, **action_dict(action)}
-    text = action_page(action) if suffix == ".html" else json.dumps(document, allow_nan=False, ensure_ascii=False)
+    is_page = suffix == ".html"
+    text = action_page(action) if is_page else json.dumps(action_document(action), allow_nan=False, ensure_ascii=False)
     with whole_file(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 
