@@ -109,7 +109,17 @@ class Action:
         WhyformerError: If the arrays do not fit the targets and sources.
 
     Example:
-        >>> from whyformer.facts import Episode
+        >>> from whyformer.facts import episode
+        >>> model = whyformer.load("mini-gpt")
+        >>> model.tokenizer.chat_template = (
+        ...     "{% for m in messages %}{{ m.role }}: {{ m.content }}"
+        ...     "{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %} {% endfor %}"
+        ...     "{% if add_generation_prompt %}assistant: {% endif %}"
+        ... )
+        >>> messages = episode(4, kind="plan", entries=2).messages
+        >>> action = whyformer.explain_action(messages, model=model, budget=8)
+        >>> [target.name for target in action.targets]
+        ['call', 'action', 'decision', 'name', 'title', 'day']
     """
 
     prompt: Prompt
@@ -162,6 +172,9 @@ class Action:
 
         Raises:
             WhyformerError: If there is none of that name.
+
+        Example:
+            See `Action`.
         """
         return self.targets[self._number(name)]
 
@@ -178,6 +191,9 @@ class Action:
 
         Raises:
             WhyformerError: If `k` is not a positive integer, or there is no such target.
+
+        Example:
+            See `Action`.
         """
         check_top_count(k)
         effects = self.effects[self._number(target)]
@@ -198,6 +214,9 @@ class Action:
 
         Returns:
             The fields of the Action by name; effects that were not measured are None.
+
+        Example:
+            See `Action`.
         """
         from whyformer.results.action_schema import action_dict
 
@@ -212,6 +231,9 @@ class Action:
         Raises:
             WhyformerError: If the suffix is of no known format.
             OSError: If the file cannot be written.
+
+        Example:
+            See `Action`.
         """
         from whyformer.results import action_schema
 
@@ -230,6 +252,9 @@ class Action:
         Raises:
             WhyformerError: If the file is damaged, too large, or not an action.
             OSError: If there is no such file.
+
+        Example:
+            See `Action`.
         """
         from whyformer.results import action_schema
 
@@ -243,6 +268,9 @@ class Action:
 
         Raises:
             WhyformerError: If `where` has another value.
+
+        Example:
+            See `Action`.
         """
         pages: dict[str, Callable[[], str]] = {
             "fragment": lambda: page.action_fragment(self),
