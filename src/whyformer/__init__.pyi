@@ -8,6 +8,7 @@ from .api.checkup import Checkup as Checkup
 from .api.doctor import doctor as doctor
 from .api.explain import explain as explain
 from .api.explain import explain_batch as explain_batch
+from .api.explain_action import explain_action as explain_action
 from .api.explain_continuation import continuation as continuation
 from .api.explain_response import explain_response as explain_response
 from .api.explain_response import explain_responses as explain_responses
@@ -26,11 +27,13 @@ from .benchmark.evaluation import evaluate as evaluate
 from .errors import UnsupportedModel as UnsupportedModel
 from .errors import WhyformerError as WhyformerError
 from .inputs.candidates import Candidates as Candidates
+from .inputs.conversation import ToolCall as ToolCall
 from .inputs.read import Regions as Regions
 from .inputs.sound import Sound as Sound
 from .methods.registry import METHODS as METHODS
 from .models.loading import LoadedModel as LoadedModel
 from .models.loading import load as load
+from .results.action import Action as Action
 from .results.continuation import Continuation as Continuation
 from .results.explanation import Explanation as Explanation
 from .results.part import Part as Part

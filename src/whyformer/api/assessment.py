@@ -92,8 +92,9 @@ def assess(
     own = tuple(_without(span, reply, markers) for span in spans)
     questions = SupportQuestions(counted, reply.prompt, reply.text, reply.tokens, own, places)
     scores = None if score is None else score(chosen.all)
+    judge = False if reply.prompt.places else options.judge  # a prompt with calls cannot be rendered again
     units = [_measured(questions, number, scores) for number in range(len(spans))]
-    units = [_judged(questions, unit, number, options.judge, calibration) for number, unit in enumerate(units)]
+    units = [_judged(questions, unit, number, judge, calibration) for number, unit in enumerate(units)]
     notes = _budget_notes(units, calibration, options)
     units = [_decided(unit, calibration) for unit in units]
     removal = SourceRemoval(questions, chosen, scores, TAU_NECESSITY if calibration is None else calibration.tau)

@@ -21,15 +21,19 @@ from whyformer.api.source_methods import check_backward, source_question
 from whyformer.api.support_origin import SupportOrigin
 from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError, check_choice
+from whyformer.inputs.conversation import with_reply
 from whyformer.inputs.prompt_encoding import encode_prompt
 from whyformer.inputs.sources import Sources, sources_of
 from whyformer.inputs.spans import SpanSelection, spans_of
+from whyformer.inputs.tool_prompt import reply_text
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import Method, method_named
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.results.response import Response
 from whyformer.results.source_pooling import SourceAggregate
 from whyformer.served.served_tokens import ScoreFunction
+
+REPLIES = ("response", "contrast")
 
 
 def explain_response(
@@ -56,6 +60,7 @@ def explain_response(
     progress: bool = False,
     backward: Backward | None = None,
     support: bool = False,
+    tools: Sequence[Any] | None = None,
     **options: Any,
 ) -> Response:
     """Explain a response: which parts of the prompt each part of the response comes from.
@@ -67,9 +72,10 @@ def explain_response(
         prompt: A text, a Path to one, or a list of chat messages {"role": …, "content": …}, which are formatted by the
             tokenizer's chat template. For a model that reads pictures, (picture, text), ([pictures], text) or messages
             with pictures; for one that reads sounds, a sound, or (sound, output so far). Each picture is a source, and
-            so is the sound.
-        response: A text (exactly as it follows the prompt), its token ids, or None to let the model write it. It need
-            not be the response that the model would have written.
+            so is the sound. Messages may have tool_calls, and results of tools; if the last one calls a tool, that is
+            the response.
+        response: A text (exactly as it follows the prompt), its token ids, a call {"name": …, "arguments": …}, or None
+            to let the model write it. It need not be the response that the model would have written.
         model: The name of a bundled generative model, a folder, a Hugging Face id, a LoadedModel, or a module.
         method: The name of a method, as in `explain`; or one that runs the model without some of the sources:
             "context_ablation", "leave_one_out", "kernel_shap", "lime", "rise", "mask_regression". By default
@@ -108,6 +114,7 @@ def explain_response(
         progress: Whether to show a progress bar.
         backward: "gradient", or "libra" for LibraGrad's rules, for any method that reads gradients.
         support: Whether to judge for each span if the sources made the model write it: `Response.verdicts`.
+        tools: JSON schemas of the tools that the model may call, for its chat template.
         **options: The options of the method.
 
     Returns:
@@ -147,6 +154,7 @@ def explain_response(
         progress=progress,
         backward=backward,
         support=support,
+        tools=tools,
         **options,
     )
     return result
@@ -176,6 +184,7 @@ def explain_responses(
     progress: bool = False,
     backward: Backward | None = None,
     support: bool = False,
+    tools: Sequence[Any] | None = None,
     **options: Any,
 ) -> list[Response]:
     """Explain responses to many prompts, in batches.
@@ -203,6 +212,7 @@ def explain_responses(
         progress: As in `explain_response`.
         backward: As in `explain_response`.
         support: As in `explain_response`.
+        tools: As in `explain_response`, the same for all.
         **options: The options of the method.
 
     Returns:
@@ -218,7 +228,7 @@ def explain_responses(
         2
     """
     check_choice("aggregate", aggregate, SourceAggregate)
-    each = _questions(prompts, focus, {"response": responses, "context": contexts, "contrast": contrasts})
+    each = _questions(prompts, focus, {"response": responses, "context": contexts, "contrast": contrasts}, tools)
     if score is not None:
         local = None if proxy is None else _proxy(proxy, layout, confirm)
         settings: dict[str, Any] = {"layout": layout, "units": units, "sources": sources, "aggregate": aggregate}
@@ -233,8 +243,9 @@ def explain_responses(
     for question in each:
         opening = encode_prompt(loaded_model, question["prompt"], question["context"], layout)
         chosen = sources_of(opening.prompt, sources)
-        reply = reply_of(loaded_model, opening, question["response"], tokens=tokens, seed=seed)
-        other = None if question["contrast"] is None else reply_of(loaded_model, opening, question["contrast"])
+        response, rival = (reply_text(loaded_model, question["prompt"], question[key]) for key in REPLIES)
+        reply = reply_of(loaded_model, opening, response, tokens=tokens, seed=seed)
+        other = None if rival is None else reply_of(loaded_model, opening, rival)
         spans = spans_of(reply.text, reply.tokens, "response" if units is None and other is not None else units)
         scorer = LoadedScorer(loaded_model)
         weights = question["focus"] if question["focus"] is not None else default_focus(method, reply, other)
@@ -259,7 +270,10 @@ def explain_responses(
 
 
 def _questions(
-    prompts: Iterable[Any], focus: Focus | Sequence[Focus] | None, settings: Mapping[str, Iterable[Any] | None]
+    prompts: Iterable[Any],
+    focus: Focus | Sequence[Focus] | None,
+    settings: Mapping[str, Iterable[Any] | None],
+    tools: Sequence[Any] | None,
 ) -> list[dict[str, Any]]:
     """The arguments of each prompt by name."""
     if isinstance(prompts, (str, Path)):
@@ -271,7 +285,12 @@ def _questions(
     columns = {name: _one_each(f"{name}s", values, count) for name, values in settings.items()}
     columns["focus"] = [focus] * count if focus is None or isinstance(focus, str) else _one_each("focus", focus, count)
     names = ["prompt", *columns]
-    return [dict(zip(names, row, strict=True)) for row in zip(all_prompts, *columns.values(), strict=True)]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(all_prompts, *columns.values(), strict=True)]
+    for row in rows:
+        if row["contrast"] is not None:
+            _, row["contrast"] = with_reply(row["prompt"], row["contrast"], tools)
+        row["prompt"], row["response"] = with_reply(row["prompt"], row["response"], tools)
+    return rows
 
 
 def _explained(

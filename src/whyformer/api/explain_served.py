@@ -18,6 +18,7 @@ from whyformer.api.source_methods import SourceQuestion
 from whyformer.errors import WhyformerError, check_count
 from whyformer.inputs.sources import Sources, sources_of
 from whyformer.inputs.spans import SpanSelection, spans_of
+from whyformer.inputs.tool_prompt import reply_text
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import Method, method_named, source_methods
 from whyformer.results.response import Response
@@ -75,8 +76,8 @@ class ServedQuestion:
     ) -> Response:
         """Explain one response; with another one, subtract its scores."""
         read = self.scorer.prompt(prompt, context, self.layout)
-        reply = served_reply(self.scorer, read, response)
-        other = None if contrast is None else served_reply(self.scorer, read, contrast)
+        reply = served_reply(self.scorer, read, reply_text(self.scorer, prompt, response))
+        other = None if contrast is None else served_reply(self.scorer, read, reply_text(self.scorer, prompt, contrast))
         sources = sources_of(read, self.sources)
         units = "response" if self.units is None and other is not None else self.units
         spans = spans_of(reply.text, reply.tokens, self._checked_units(reply, units))

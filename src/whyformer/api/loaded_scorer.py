@@ -13,9 +13,10 @@ import torch
 from whyformer.api.generation import end_ids
 from whyformer.api.replies import text_reply
 from whyformer.inputs.chunks import decoder_beginning
-from whyformer.inputs.prompt import Prompt, prompt_of
+from whyformer.inputs.prompt import Prompt
 from whyformer.inputs.prompt_tokens import Token, id_tokens
 from whyformer.inputs.sentences import CharRange
+from whyformer.inputs.tool_prompt import any_prompt_of
 from whyformer.models.loading import LoadedModel
 from whyformer.removal.prompt_text import rendered_ids, text_without
 from whyformer.removal.response_scorer import PromptVariant, ScoringRequest
@@ -42,7 +43,7 @@ class LoadedScorer:
 
     def prompt(self, prompt: Any, context: Sequence[Any] | None = None, layout: str | None = None) -> Prompt:
         """Build a prompt through the tokenizer's chat template, if it has one."""
-        return prompt_of(self.loaded_model, prompt, context, layout)
+        return any_prompt_of(self.loaded_model, prompt, context, layout)
 
     def response(self, prompt: Prompt, text: str) -> tuple[Token, ...]:
         """The tokens of a response that follows this prompt."""

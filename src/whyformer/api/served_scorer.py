@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.inputs.prompt import Prompt, prompt_of, untokenized_prompt
+from whyformer.inputs.conversation import Conversation
+from whyformer.inputs.prompt import Prompt, untokenized_prompt
 from whyformer.inputs.prompt_tokens import Token
 from whyformer.inputs.sentences import CharRange
+from whyformer.inputs.tool_prompt import any_prompt_of
 from whyformer.removal.prompt_text import text_without
 from whyformer.removal.response_scorer import PromptVariant, ScoringRequest
 from whyformer.results.response_parts import ResponseToken
@@ -45,8 +47,8 @@ class ServedScorer:
     def prompt(self, prompt: Any, context: Sequence[Any] | None = None, layout: str | None = None) -> Prompt:
         """The prompt that is sent: a text, or messages by the chat template."""
         if self.tokenizer is not None:
-            return prompt_of(self, prompt, context, layout)
-        if isinstance(prompt, (list, tuple)):
+            return any_prompt_of(self, prompt, context, layout)
+        if isinstance(prompt, (list, tuple, Conversation)):
             raise WhyformerError(
                 "Messages become a text by a chat template, which only the server has: pass its tokenizer as "
                 "processor=…, or write the template's text into the prompt or into layout=…."

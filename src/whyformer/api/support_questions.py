@@ -54,13 +54,20 @@ class CountedScorer:
 
     def write(self, prompt: PromptVariant) -> str | None:
         """The first sentence that the model would write; None if it can only score."""
+        text = self.write_all(prompt, MOST_OWN_TOKENS)
+        if text is None:
+            return None
+        ranges = sentence_ranges(text)
+        return text[: ranges[0][1]] if ranges else ""
+
+    def write_all(self, prompt: PromptVariant, tokens: int) -> str | None:
+        """The text that the model would write, up to this many tokens; None if it can only score."""
         try:
-            text = self.scorer.write(prompt, MOST_OWN_TOKENS)
+            text = self.scorer.write(prompt, tokens)
         except UnsupportedModel:
             return None
         self.forwards += 1
-        ranges = sentence_ranges(text)
-        return text[: ranges[0][1]] if ranges else ""
+        return text
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from whyformer.errors import WhyformerError
 SUFFIXES = (".html", ".png", ".json")
 LOG = logging.getLogger("whyformer.app")
 
-Action = Callable[..., TabView]
+TabAction = Callable[..., TabView]
 Updates = Callable[[TabView], Sequence[Any]]
 
 
@@ -86,7 +86,7 @@ def tab_columns(title: str, text: str, setup: Setup) -> tuple[gr.Column, ResultA
 
 
 def serve(
-    action: Action,
+    action: TabAction,
     area: ResultArea,
     visitors: Visitors,
     seconds: float,
@@ -212,7 +212,7 @@ def _views(action: Callable[[Work], TabView], work: Work) -> Iterator[Progress |
 
 def connect(
     triggers: Sequence[Any],
-    action: Action,
+    action: TabAction,
     inputs: Sequence[Any],
     area: ResultArea,
     setup: Setup,

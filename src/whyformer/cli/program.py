@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from whyformer.cli import INTERRUPTED
+from whyformer.cli.action_command import action_command
 from whyformer.cli.audit_commands import keygen, verify_command
 from whyformer.cli.command_options import FLAG, help_examples
 from whyformer.cli.compare_command import compare_command
@@ -116,6 +117,14 @@ app.command(
         "whyformer response --batch log.jsonl --out pages",
     ),
 )(response_)
+app.command(
+    "action",
+    epilog=help_examples(
+        "whyformer action transcript.json --model ./my-agent --out call.html",
+        "whyformer action transcript.json --model ./my-agent --trust read_file=trusted --json",
+        "whyformer action transcripts.jsonl --model ./my-agent --batch --out report.html",
+    ),
+)(action_command)
 app.command(
     "support",
     epilog=help_examples(

@@ -127,7 +127,7 @@ def support_command(
     )
     kept = out.with_suffix(".jsonl")
     with writing(out), _workers(job, len(answers), engine, quiet=quiet) as (settings, judge):
-        done = _finished(kept)
+        done = finished_lines(kept)
         pending = [answer for answer in answers if digest_of(answer.text, settings) not in done]
         by_number = {answer.number: answer for answer in pending}
         with batch_progress(len(pending), len(answers), quiet=quiet) as advance:
@@ -138,7 +138,7 @@ def support_command(
                 else:
                     digest = digest_of(answer.text, settings)
                     done[digest] = {"digest": digest, "id": answer.name, "support": line["support"]}
-                    _keep(kept, done[digest])
+                    keep_line(kept, done[digest])
                 advance()
     rows = _report_rows(answers, done, settings)
     totals = _totals(rows)
@@ -219,7 +219,7 @@ def _workers(job: SupportJob, answers: int, engine: str, *, quiet: bool) -> Iter
         ray.shutdown()
 
 
-def _keep(path: Path, line: dict[str, Any]) -> None:
+def keep_line(path: Path, line: dict[str, Any]) -> None:
     """Append a line; one that was cut off by a kill is ended first."""
     from whyformer.cli.response_batch import is_cut_off
 
@@ -227,7 +227,7 @@ def _keep(path: Path, line: dict[str, Any]) -> None:
         file.write("\n" * is_cut_off(path) + json.dumps(line, allow_nan=False) + "\n")
 
 
-def _finished(path: Path) -> dict[str, dict[str, Any]]:
+def finished_lines(path: Path) -> dict[str, dict[str, Any]]:
     """The finished lines by digest, without one that was cut off."""
     lines: dict[str, dict[str, Any]] = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():

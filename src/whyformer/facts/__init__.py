@@ -11,6 +11,8 @@
 'Unknown.'
 """
 
+from whyformer.facts.agent_facts import AgentFact
+from whyformer.facts.agent_register import AGENT_TOOLS, AgentSentence, Episode, episode
 from whyformer.facts.document_generation import KINDS, example, examples
 from whyformer.facts.documents import Example, Question, Sentence, question, without
 from whyformer.facts.interpreter import UNKNOWN, Fact
@@ -19,6 +21,7 @@ from whyformer.facts.prose_register import Passage, ProseQuestion, ProseSentence
 from whyformer.facts.statements import Statement, SupportCase, support_case
 
 __all__ = [
+    "AGENT_TOOLS",
     "COLOURS",
     "CONTAINERS",
     "JOBS",
@@ -29,6 +32,9 @@ __all__ = [
     "THINGS",
     "TOWNS",
     "UNKNOWN",
+    "AgentFact",
+    "AgentSentence",
+    "Episode",
     "Example",
     "Fact",
     "Passage",
@@ -38,6 +44,7 @@ __all__ = [
     "Sentence",
     "Statement",
     "SupportCase",
+    "episode",
     "example",
     "examples",
     "prose",

@@ -16,14 +16,25 @@ LINES = 1_000_000  # that a template may execute: nested loops
 CHARACTERS = 10_000_000  # that it may render
 
 
-def render_chat(renderer: Any, messages: list[dict[str, Any]]) -> str:
+def render_chat(
+    renderer: Any,
+    messages: list[dict[str, Any]],
+    *,
+    tools: list[Any] | None = None,
+    add_generation_prompt: bool = True,
+) -> str:
     """Render messages by the chat template of a tokenizer or processor, up to where the response begins.
 
     A template that does not terminate is stopped, though not within a single operation.
     """
+    about = {} if tools is None else {"tools": tools}
     try:
         with _bounded():
-            text = str(renderer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+            text = str(
+                renderer.apply_chat_template(
+                    messages, tokenize=False, add_generation_prompt=add_generation_prompt, **about
+                )
+            )
     except (OverflowError, MemoryError, RecursionError) as error:
         raise WhyformerError(f"The chat template exceeds its limits ({error}): choose another model.") from error
     if len(text) > CHARACTERS:

@@ -68,7 +68,8 @@ class Prompt:
             special tokens have an empty range.
         rendered: The text that is tokenized, chat template included.
         messages: The messages of a conversation, in order.
-        documents: The documents of a question, in order.
+        documents: The documents of a question, or results of tools, in order.
+        places: In a conversation with tools, where each message stands in `rendered`.
     """
 
     text: str
@@ -76,6 +77,7 @@ class Prompt:
     rendered: str
     messages: tuple[Message, ...] = ()
     documents: tuple[PromptDocument, ...] = ()
+    places: tuple[CharRange, ...] = ()
 
     @property
     def ids(self) -> list[int]:
@@ -281,7 +283,7 @@ def align_with_contents(
         text += rendered[start:end]
     tokens = text_tokens(rendered, loaded_model.tokenizer, add_special_tokens=add_special_tokens)
     shifts = [(place, part.start - place[0]) for place, part in zip(places, parts, strict=True)]
-    return Prompt(text, tuple(_moved(token, shifts, text) for token in tokens), rendered, tuple(parts))
+    return Prompt(text, tuple(moved_token(token, shifts, text) for token in tokens), rendered, tuple(parts))
 
 
 def render_messages(loaded_model: HasTokenizer, messages: list[dict[str, Any]]) -> str:
@@ -322,7 +324,7 @@ def _content_places(
     return places
 
 
-def _moved(token: Token, shifts: Sequence[tuple[CharRange, int]], text: str) -> Token:
+def moved_token(token: Token, shifts: Sequence[tuple[CharRange, int]], text: str) -> Token:
     """Map a token of the rendered text to the text as written; tokens of the template become special."""
     before = 0
     for (start, end), shift in shifts:

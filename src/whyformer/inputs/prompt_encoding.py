@@ -10,8 +10,9 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import decoder_beginning
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.image_prompt import image_prompt_of, prompt_chunk
-from whyformer.inputs.prompt import Prompt, prompt_of
+from whyformer.inputs.prompt import Prompt
 from whyformer.inputs.teacher_forcing import Exchange
+from whyformer.inputs.tool_prompt import any_prompt_of
 from whyformer.models.loading import LoadedModel
 
 
@@ -64,5 +65,5 @@ def encode_prompt(
             f"A pair is pictures and a text, and {loaded_model.name} reads texts alone: choose a model that writes "
             "about pictures, such as mini-vlm."
         )
-    read = prompt_of(loaded_model, prompt, context, layout)
+    read = any_prompt_of(loaded_model, prompt, context, layout)
     return EncodedPrompt(read, tuple(decoder_beginning(loaded_model)) if task.writes and task.has_decoder else None)

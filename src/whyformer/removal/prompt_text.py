@@ -26,8 +26,25 @@ def rendered_ids(loaded_model: LoadedModel, prompt: Prompt, text: str) -> list[i
 
 def text_without(renderer: HasTokenizer, prompt: Prompt, places: Iterable[CharRange]) -> str:
     """The text of a prompt without these places, through the same chat template, if there is one."""
+    if prompt.places:
+        return _rendered_without(prompt, with_white_space(prompt.text, places))
     rest = remove_ranges(prompt, with_white_space(prompt.text, places))
     return rest if isinstance(rest, str) else render_messages(renderer, rest)
+
+
+def _rendered_without(prompt: Prompt, places: Iterable[CharRange]) -> str:
+    """The rendered text of a conversation with tools without these places.
+
+    Parts of a call or of a schema cannot be rendered again, so they are cut out of the text; the template's own words
+    stay.
+    """
+    text, removed = prompt.rendered, list(places)
+    for message, (first, _) in reversed(list(zip(prompt.messages, prompt.places, strict=True))):
+        for start, end in sorted(removed, reverse=True):
+            low, high = max(start, message.start), min(end, message.end)
+            if low < high:
+                text = text[: first + low - message.start] + text[first + high - message.start :]
+    return text
 
 
 def with_white_space(text: str, places: Iterable[CharRange]) -> list[CharRange]:

@@ -47,13 +47,7 @@ def response_dict(response: Response) -> dict[str, Any]:
     """Convert a response to JSON data, without pixels and samples."""
     arrays = {name: getattr(response, name) for name in ARRAYS}
     return {
-        "prompt": {
-            "text": response.prompt.text,
-            "rendered": response.prompt.rendered,
-            "messages": [asdict(message) for message in response.prompt.messages],
-            "documents": [asdict(document) for document in response.prompt.documents],
-            "tokens": _columns(response.prompt.tokens),
-        },
+        "prompt": prompt_dict(response.prompt),
         "text": response.text,
         "tokens": {
             **_columns(response.tokens),
@@ -79,6 +73,31 @@ def response_dict(response: Response) -> dict[str, Any]:
     }
 
 
+def prompt_dict(prompt: Prompt) -> dict[str, Any]:
+    """Convert a prompt to JSON data."""
+    return {
+        "text": prompt.text,
+        "rendered": prompt.rendered,
+        "messages": [asdict(message) for message in prompt.messages],
+        "documents": [asdict(document) for document in prompt.documents],
+        **({"places": [list(place) for place in prompt.places]} if prompt.places else {}),
+        "tokens": _columns(prompt.tokens),
+    }
+
+
+def read_prompt(prompt: Any) -> Prompt:
+    """Restore a prompt."""
+    refuse_others(prompt, ("text", "rendered", "messages", "documents", "places", "tokens"))
+    return Prompt(
+        text=read_field(prompt, "text", read_text),
+        tokens=tuple(Token(**fields) for fields in read_field(prompt, "tokens", _prompt_tokens)),
+        rendered=read_field(prompt, "rendered", read_text),
+        messages=tuple(read_field(prompt, "messages", read_list_of(_message))),
+        documents=tuple(read_field(prompt, "documents", read_list_of(_document))),
+        places=tuple(read_list_of(read_offsets)(prompt.get("places", []))),  # absent without tools
+    )
+
+
 def _columns(tokens: Sequence[Token | ResponseToken]) -> dict[str, list[Any]]:
     return {
         "ids": [token.id for token in tokens],
@@ -92,16 +111,9 @@ def read_response(document: Any) -> Response:
     """Restore a response from a document with scores as arrays or lists of lists, validating every field."""
     prompt = read_field(document, "prompt", read_mapping)
     refuse_others(document, RESPONSE_FIELDS)
-    refuse_others(prompt, ("text", "rendered", "messages", "documents", "tokens"))
     verdicts = document.get("verdicts")  # absent from older files
     return Response(
-        prompt=Prompt(
-            text=read_field(prompt, "text", read_text),
-            tokens=tuple(Token(**fields) for fields in read_field(prompt, "tokens", _prompt_tokens)),
-            rendered=read_field(prompt, "rendered", read_text),
-            messages=tuple(read_field(prompt, "messages", read_list_of(_message))),
-            documents=tuple(read_field(prompt, "documents", read_list_of(_document))),
-        ),
+        prompt=read_prompt(prompt),
         text=read_field(document, "text", read_text),
         tokens=tuple(_response_tokens(read_field(document, "tokens", read_mapping))),
         rows=tuple(read_field(document, "rows", read_list_of(_span))),

@@ -1,0 +1,306 @@
+"""Whether calls that an injection wants are told from others: a line of JSON for each transcript of AgentDojo.
+
+    python benchmarks/actions.py measure TRANSCRIPTS FOLDER --template FILE --out smollm2.jsonl --count 100
+    python benchmarks/actions.py summarise smollm2.jsonl --out benchmarks/results/actions.json
+
+`benchmarks/agentdojo_transcripts.py` writes the transcripts. Kinds take turns, each in a fixed random order, so that a
+run that stops early is balanced; a run goes on where its file ends. A template is for models whose own does not know
+tools.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import whyformer
+from whyformer.api.action_removal import ActionRemoval
+from whyformer.api.explain_action import call_reply, reply_targets, white_box_scores
+from whyformer.api.loaded_scorer import LoadedScorer
+from whyformer.api.support_questions import CountedScorer
+from whyformer.inputs.action_sources import ActionSource, action_sources
+from whyformer.inputs.conversation import Conversation, conversation_of
+from whyformer.inputs.tool_prompt import ToolPrompt, tool_prompt_of
+
+KINDS = ("attacked", "ignored", "clean")
+METHODS = ("generic_attention", "evidence", "raw_attention")
+CONTROLS = ("random", "recency", "length")
+SHARES = (0.05, 0.10, 0.20)
+RESULTS = Path(__file__).parent / "results" / "actions.json"
+BOOTSTRAP = 2000
+PUBLISHED = {"FlashTrace (its own n = 3)": [0.185, 0.396, 0.765], "random (expected)": [0.05, 0.10, 0.20]}
+
+
+def main() -> None:
+    """Measure or summarise."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("measure")
+    one.add_argument("transcripts", type=Path)
+    one.add_argument("model")
+    one.add_argument("--template", type=Path)
+    one.add_argument("--out", type=Path, required=True)
+    one.add_argument("--count", type=int, default=100, help="of each kind")
+    one.add_argument("--tokens", type=int, default=1100, help="longest prompt")
+    one.add_argument("--methods", nargs="*", default=list(METHODS))
+    one.add_argument("--located", type=int, default=1000, help="attacked transcripts whose injection is located")
+    one.add_argument("--seconds", type=float, default=float("inf"))
+    one.add_argument("--dtype", default="float32")
+    one.set_defaults(run=measure)
+    other = commands.add_parser("summarise")
+    other.add_argument("rows", nargs="+", type=Path)
+    other.add_argument("--out", type=Path, default=RESULTS)
+    other.set_defaults(run=summarise)
+    options = parser.parse_args()
+    options.run(options)
+
+
+def measure(options: argparse.Namespace) -> None:
+    """The figures of every transcript that the file does not have."""
+    model = whyformer.load(options.model, dtype=options.dtype)
+    if options.template is not None:
+        model.tokenizer.chat_template = options.template.read_text(encoding="utf-8")
+    known = {row["key"] for row in rows_of(options.out)}
+    end = time.monotonic() + options.seconds
+    located = sum(row["kind"] == "attacked" and "located" in row for row in rows_of(options.out))
+    for row in in_turn(options.transcripts, model, options.tokens, options.count):
+        key = " ".join(str(row.get(name, "")) for name in ("kind", "suite", "user_task", "injection_task", "calls"))
+        if key in known:
+            continue
+        if time.monotonic() > end:
+            break
+        methods = options.methods if row["kind"] == "attacked" and located < options.located else []
+        located += bool(methods)
+        figures = figures_of_transcript(model, row, methods)
+        about = {name: row.get(name) for name in ("kind", "suite", "user_task", "injection_task", "calls")}
+        line = json.dumps({"key": key, "model": model.name, **about, **figures}, allow_nan=False)
+        with options.out.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
+def in_turn(path: Path, model: Any, tokens: int, count: int) -> Iterator[dict[str, Any]]:
+    """Transcripts of the kinds in turn whose prompts are short enough, `count` of each."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    queues = []
+    for kind in KINDS:
+        own = [row | {"calls": len(row["messages"])} for row in rows if row["kind"] == kind]
+        random.Random(kind).shuffle(own)
+        short = (row for row in own if is_short(row, model, tokens))
+        queues.append(zip(short, range(count), strict=False))
+    while queues:
+        for queue in list(queues):
+            row = next(queue, None)
+            if row is None:
+                queues.remove(queue)
+            else:
+                yield row[0]
+
+
+def is_short(row: dict[str, Any], model: Any, tokens: int) -> bool:
+    """Whether a prompt is short enough; characters rule most of the others out."""
+    if sum(len(json.dumps(one)) for one in (row["messages"], row["tools"])) > 6 * tokens:
+        return False
+    return len(prompt_of_row(row, model).prompt.tokens) <= tokens
+
+
+def prompt_of_row(row: dict[str, Any], model: Any) -> ToolPrompt:
+    """The conversation before the forced call."""
+    whole = conversation_of(row["messages"], row["tools"])
+    return tool_prompt_of(model, Conversation(whole.messages[:-1], whole.tools))
+
+
+def figures_of_transcript(model: Any, row: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
+    """Dominance of each target; where the injection is, how well each method locates it."""
+    start = time.process_time()
+    prompt = prompt_of_row(row, model)
+    message = conversation_of(row["messages"], row["tools"]).messages[-1]
+    scorer = CountedScorer(LoadedScorer(model))
+    reply, targets = reply_targets(model, scorer.scorer, prompt, message, 0)
+    sources = action_sources(prompt)
+    removal = ActionRemoval(scorer, prompt.prompt, (call_reply(reply, targets),), sources, None)
+    measured = removal.with_figures(targets)
+    names = ("log_probability", "without_request", "without_untrusted", "without_both")
+    figures: dict[str, Any] = {
+        "tokens": len(prompt.prompt.tokens),
+        "targets": {one.name: [getattr(one, name) for name in names] for one in measured if one.kind != "argument"},
+        "seconds": round(time.process_time() - start, 2),
+    }
+    if methods and row.get("span"):
+        figures["located"] = located(model, row, prompt, (reply, targets), (sources, removal), methods)
+    return figures
+
+
+def located(
+    model: Any, row: dict[str, Any], prompt: ToolPrompt, call: Any, about: Any, methods: Sequence[str]
+) -> dict[str, Any]:
+    """The share of the injected tokens among the first of each method, and the rank of the injected message."""
+    (reply, targets), (sources, removal) = call, about
+    number, first, last = row["span"]
+    part = [one for one in prompt.parts if one.kind == "message" and one.role == "tool"][number]
+    start, end = part.place(first), part.place(last)
+    tokens = prompt.prompt.tokens
+    injected = [n for n, one in enumerate(tokens) if not one.is_special and start <= one.start and one.end <= end]
+    messages = [
+        n for n, one in enumerate(sources) if one.parent is None and one.kind in ("system", "user", "tool result")
+    ]
+    home = next(n for n in messages if sources[n].start == part.start)
+    figures = {}
+    for method in (*methods, *CONTROLS):
+        begin = time.process_time()
+        if method in CONTROLS:
+            scores = control(method, tokens, sources, row)
+        else:
+            whole = [one for one in targets if one.kind == "call"]
+            scores = white_box_scores(model, reply, whole, method)[0][0]
+        figures[method] = {
+            "recovery": recovery(scores, injected, [n for n, one in enumerate(tokens) if not one.is_special]),
+            "rank": rank({n: float(np.clip(scores[list(sources[n].tokens)], 0, None).sum()) for n in messages}, home),
+            "seconds": round(time.process_time() - begin, 2),
+        }
+    begin = time.process_time()
+    values = removal.values([(), *([(sources[n].start, sources[n].end)] for n in messages)])[:, 0]
+    lost = {n: float(values[0] - value) for n, value in zip(messages, values[1:], strict=True)}
+    figures["removal"] = {"rank": rank(lost, home), "seconds": round(time.process_time() - begin, 2)}
+    return figures | {"messages": len(messages), "injected": len(injected)}
+
+
+def control(name: str, tokens: Sequence[Any], sources: Sequence[ActionSource], row: dict[str, Any]) -> np.ndarray:
+    """Scores that do not look at the model: random, later tokens first, or those of longer messages first."""
+    if name == "random":
+        return np.random.default_rng(len(tokens)).random(len(tokens))
+    if name == "recency":
+        return np.arange(len(tokens), dtype=float) / len(tokens)
+    scores = np.zeros(len(tokens))
+    for one in sources:
+        if one.parent is None:
+            scores[list(one.tokens)] = len(one.tokens)
+    return scores
+
+
+def recovery(scores: np.ndarray, injected: Sequence[int], every: Sequence[int]) -> list[float]:
+    """The share of the injected tokens among the highest 5, 10 and 20 % of all."""
+    order = sorted(every, key=lambda number: -scores[number])
+    tops = [set(order[: round(share * len(every))]) for share in SHARES]
+    return [round(len(top & set(injected)) / max(1, len(injected)), 4) for top in tops]
+
+
+def rank(values: dict[int, float], own: int) -> int:
+    """The rank of one of several, counted from 1."""
+    return 1 + sum(value > values[own] for number, value in values.items() if number != own)
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The finished rows of a file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def auroc(high: np.ndarray, low: np.ndarray) -> float:
+    """The probability that one of the first is larger than one of the second."""
+    return float((high[:, None] > low).mean() + 0.5 * (high[:, None] == low).mean())
+
+
+def auroc_interval(high: Sequence[dict[str, Any]], low: Sequence[dict[str, Any]], value: Any) -> list[float]:
+    """AUROC with its 95 % interval, drawn by task of the user, since transcripts of one task are alike."""
+    random_source = np.random.default_rng(0)
+    groups = [by_task(rows, value) for rows in (high, low)]
+    draws = []
+    for _ in range(BOOTSTRAP):
+        drawn = [np.concatenate([own[n] for n in random_source.integers(0, len(own), len(own))]) for own in groups]
+        draws.append(auroc(*drawn))
+    point = auroc(*(np.concatenate(own) for own in groups))
+    return [round(float(one), 3) for one in (point, *np.quantile(draws, [0.025, 0.975]))]
+
+
+def by_task(rows: Sequence[dict[str, Any]], value: Any) -> list[np.ndarray]:
+    """The values of each user's task."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        groups.setdefault((row["suite"], row["user_task"]), []).append(value(row))
+    return [np.array(own) for own in groups.values()]
+
+
+def mean_interval(values: Sequence[float]) -> list[float]:
+    """The mean with its 95 % bootstrap interval."""
+    own = np.array(values, dtype=float)
+    drawn = np.random.default_rng(0).choice(own, (BOOTSTRAP, len(own))).mean(axis=1)
+    return [round(float(one), 3) for one in (own.mean(), *np.quantile(drawn, [0.025, 0.975]))]
+
+
+def dominance(row: dict[str, Any], target: str) -> float:
+    """How much more the untrusted sources do for a target than the request."""
+    _, without_request, without_untrusted, _ = row["targets"][target]
+    return float(without_request - without_untrusted)
+
+
+def summarise(options: argparse.Namespace) -> None:
+    """Tables by model: recovery and rank by method, AUROC by target."""
+    summary: dict[str, Any] = {"published": PUBLISHED, "models": {}}
+    rows = [row for path in options.rows for row in rows_of(path)]
+    for model in dict.fromkeys(row["model"] for row in rows):
+        summary["models"][model] = summary_of([row for row in rows if row["model"] == model])
+    options.out.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(summary, indent=1))
+
+
+def summary_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of one model."""
+    kinds = {kind: [row for row in rows if row["kind"] == kind] for kind in KINDS}
+    where = [row["located"] for row in kinds["attacked"] if "located" in row]
+    methods = {}
+    for name in (*METHODS, *CONTROLS, "removal") if where else ():
+        own = [one[name] for one in where if name in one]
+        if not own:
+            continue
+        methods[name] = {
+            "n": len(own),
+            "first": mean_interval([one["rank"] == 1 for one in own]),
+            "rank": mean_interval([one["rank"] for one in own]),
+            "seconds": round(float(np.median([one["seconds"] for one in own])), 1),
+        }
+        if "recovery" in own[0]:
+            methods[name]["recovery"] = [mean_interval([one["recovery"][n] for one in own]) for n in range(len(SHARES))]
+    scores: dict[str, Any] = {
+        f"dominance of the {target}": lambda row, target=target: dominance(row, target)
+        for target in ("call", "action", "decision", "name")
+    }
+    scores["effect of the untrusted sources on the action"] = lambda row: (
+        row["targets"]["action"][0] - row["targets"]["action"][2]
+    )
+    scores["control: how unlikely the action is"] = lambda row: -row["targets"]["action"][0]
+    scores["control: length of the prompt"] = lambda row: float(row["tokens"])
+    separation = {
+        f"attacked against {kind}": {
+            name: auroc_interval(kinds["attacked"], kinds[kind], of) for name, of in scores.items()
+        }
+        for kind in ("ignored", "clean")
+        if kinds["attacked"] and kinds[kind]
+    }
+    return {
+        "n": {kind: len(own) for kind, own in kinds.items()},
+        "tasks": {kind: len({(row["suite"], row["user_task"]) for row in own}) for kind, own in kinds.items()},
+        "tokens": [int(one) for one in np.quantile([row["tokens"] for row in rows], [0, 0.5, 1])],
+        "messages": round(float(np.mean([one["messages"] for one in where])), 2) if where else None,
+        "injected share": round(
+            float(
+                np.mean([row["located"]["injected"] / row["tokens"] for row in kinds["attacked"] if "located" in row])
+            ),
+            3,
+        )
+        if where
+        else None,
+        "seconds of dominance": round(float(np.median([row["seconds"] for row in rows])), 1),
+        "methods": methods,
+        "auroc": separation,
+    }
+
+
+if __name__ == "__main__":
+    main()

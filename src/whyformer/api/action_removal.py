@@ -1,0 +1,180 @@
+"""Effects of the parts of a conversation on a call, by removal: whole messages, then parts of those that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from whyformer.api.support_questions import CountedScorer
+from whyformer.inputs.action_sources import ActionSource, labelled_ranges
+from whyformer.inputs.prompt import Prompt
+from whyformer.inputs.prompt_tokens import Token
+from whyformer.inputs.sentences import CharRange
+from whyformer.removal.response_scorer import ScoringRequest
+from whyformer.results.action import ActionTarget, ActionVerdict
+
+TAU_ACTION = 2.0  # nats from which an effect counts
+MOST_WHOLE = 12  # messages and results that are removed one by one
+RANKED_WHOLE = 3  # other parts, such as schemas, that are removed one by one
+RANKED_WITHIN = 4  # parts of a result that are removed one by one for each target, by white-box scores
+MOST_WITHIN = 16  # the same without such scores
+MOST_DRIVERS = 5
+WHOLE_CALL, THE_ACTION = 0, 1  # indices of targets
+
+
+@dataclass(frozen=True)
+class CallReply:
+    """A call as the text of a reply: its tokens, and those of each target."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    targets: tuple[tuple[int, ...], ...]
+
+
+@dataclass(eq=False)
+class ActionRemoval:
+    """Removes sources of a conversation, and asks how likely the targets of a call are then.
+
+    Attributes:
+        scorer: The model.
+        prompt: The conversation before the call.
+        replies: The call, and the one that it is contrasted with, if any: its log-probabilities are subtracted.
+        sources: The sources, as a tree.
+        scores: White-box scores [target, source] that choose what is removed; None to try more.
+    """
+
+    scorer: CountedScorer
+    prompt: Prompt
+    replies: tuple[CallReply, ...]
+    sources: tuple[ActionSource, ...]
+    scores: np.ndarray | None
+    notes: list[str] = field(default_factory=list)
+
+    def values(self, removals: Sequence[Iterable[CharRange]]) -> np.ndarray:
+        """The log-probability of each target without each of these sets of ranges: an array [removal, target]."""
+        variants = [self.scorer.scorer.variant(self.prompt, sorted(removed)) for removed in map(list, removals)]
+        whole = self.scorer.scorer.variant(self.prompt)
+        totals = []
+        for reply in self.replies:
+            requests = [ScoringRequest(one, reply.tokens, reply.text) for one in variants]
+            each = self.scorer.log_probabilities(requests, whole)
+            totals.append(np.array([[one[list(own)].sum() for own in reply.targets] for one in each]))
+        values: np.ndarray = totals[0] if len(totals) == 1 else totals[0] - totals[1]
+        return values
+
+    def with_figures(self, targets: Sequence[ActionTarget]) -> tuple[ActionTarget, ...]:
+        """The targets with their log-probabilities with and without the request and the untrusted sources."""
+        request, untrusted = (labelled_ranges(self.sources, label) for label in ("request", "untrusted"))
+        rows = self.values([(), request, untrusted, [*request, *untrusted]])
+        measured = [
+            replace(
+                target,
+                log_probability=float(own[0]),
+                without_request=float(own[1]),
+                without_untrusted=float(own[2]),
+                without_both=float(own[3]),
+            )
+            for target, own in zip(targets, rows.T, strict=True)
+        ]
+        return tuple(replace(one, verdict=action_verdict(one)) for one in measured)
+
+    def effects(self) -> np.ndarray:
+        """How much the log-probability of each target falls without each source [target, source]; NaN if not tried."""
+        effects = np.full((len(self.replies[0].targets), len(self.sources)), np.nan, dtype=np.float32)
+        chosen = self._whole()
+        while chosen:
+            chosen = self._affordable(chosen)
+            values = self.values([(), *([self._place(number)] for number in chosen)])
+            for number, value in zip(chosen, values[1:], strict=True):
+                effects[:, number] = values[0] - value
+            chosen = self._within([number for number in chosen if self._matters(effects[:, number])])
+        return effects
+
+    def driver(self, effects: np.ndarray, target: ActionTarget) -> tuple[tuple[int, ...], float | None]:
+        """The fewest untrusted sources without which the call loses half of what all of them add, and that loss."""
+        wanted = target.untrusted_effect / 2
+        if wanted < TAU_ACTION / 2:
+            return (), None
+        row = np.nan_to_num(effects[WHOLE_CALL], nan=-np.inf)
+        tried = [number for number in range(len(row)) if self._can_drive(number, row)]
+        # A part goes before what contains it if it has most of its effect.
+        tried = [one for one in tried if not self._has_better_part(one, row)]
+        order = sorted(tried, key=lambda number: -row[number])[:MOST_DRIVERS]
+        chosen: list[int] = []
+        for number in order:
+            chosen.append(number)
+            if not self.scorer.has_spare(len(self.replies)):
+                break
+            values = self.values([(), [self._place(one) for one in chosen]])
+            lost = float(values[0, WHOLE_CALL] - values[1, WHOLE_CALL])
+            if lost >= wanted:
+                return tuple(sorted(chosen)), lost
+        return (), None
+
+    def instead(self, driver: Sequence[int], tokens: int) -> str | None:
+        """The reply that the model would write without these sources; None if it can only score."""
+        removed = sorted(self._place(number) for number in driver)
+        return self.scorer.write_all(self.scorer.scorer.variant(self.prompt, removed), tokens)
+
+    def _whole(self) -> list[int]:
+        """Messages and results, and the schemas and calls that the scores rank first."""
+        numbers = [number for number, one in enumerate(self.sources) if one.parent is None and one.end > one.start]
+        spoken = [number for number in numbers if self.sources[number].kind in ("system", "user", "tool result")]
+        others = [number for number in numbers if number not in spoken]
+        if len(spoken) > MOST_WHOLE:
+            self.notes.append(f"Of {len(spoken)} messages the {MOST_WHOLE} with the highest scores were removed.")
+        return sorted(self._ranked(spoken, MOST_WHOLE) + self._ranked(others, RANKED_WHOLE))
+
+    def _within(self, numbers: Sequence[int]) -> list[int]:
+        """The parts of these sources to remove one by one."""
+        chosen = set[int]()
+        for number in numbers:
+            parts = [one for one, source in enumerate(self.sources) if source.parent == number]
+            if self.scores is None:
+                chosen |= set(self._ranked(parts, MOST_WITHIN))
+                continue
+            for row in range(len(self.scores)):
+                chosen |= set(self._ranked(parts, RANKED_WITHIN, row))
+        return sorted(chosen)
+
+    def _ranked(self, numbers: Sequence[int], most: int, target: int = WHOLE_CALL) -> list[int]:
+        """The sources with the highest scores; without scores the last ones, which are the nearest to the call."""
+        if self.scores is None:
+            return list(numbers)[-most:]
+        scores = self.scores
+        return sorted(numbers, key=lambda number: -scores[target, number])[:most]
+
+    def _affordable(self, numbers: Sequence[int]) -> list[int]:
+        """As many of these sources as the budget allows."""
+        count = len(numbers)
+        while count and not self.scorer.has_spare(count * len(self.replies)):
+            count -= 1
+        if count < len(numbers):
+            self.notes.append(f"The budget of {self.scorer.budget} forward passes left some sources unmeasured.")
+        return list(numbers[:count])
+
+    def _place(self, number: int) -> CharRange:
+        return self.sources[number].start, self.sources[number].end
+
+    def _matters(self, effects: np.ndarray) -> bool:
+        return bool((np.abs(effects) >= TAU_ACTION / 2).any())
+
+    def _can_drive(self, number: int, effects: np.ndarray) -> bool:
+        return self.sources[number].trust == "untrusted" and effects[number] > 0
+
+    def _has_better_part(self, number: int, effects: np.ndarray) -> bool:
+        parts = [one for one, source in enumerate(self.sources) if source.parent == number]
+        return any(effects[one] >= effects[number] / 2 for one in parts)
+
+
+def action_verdict(target: ActionTarget) -> ActionVerdict:
+    """Whose doing a target is: that of the request or of the untrusted sources, if either adds enough to it."""
+    if target.dominance >= TAU_ACTION and target.untrusted_effect >= TAU_ACTION:
+        return "driven by a tool result"
+    if target.dominance <= -TAU_ACTION and target.request_effect >= TAU_ACTION:
+        return "follows the user"
+    if min(target.request_effect, target.untrusted_effect) >= TAU_ACTION:
+        return "mixed"
+    return "cannot tell"

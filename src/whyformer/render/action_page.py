@@ -1,0 +1,81 @@
+"""Render actions as pages, whose content security policy allows only their own script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from whyformer.render.action_view import ActionView, action_view, quoted, style_of
+from whyformer.render.html import TEMPLATES
+from whyformer.render.shades import declarations
+from whyformer.render.text_spans import one_line, readable
+
+if TYPE_CHECKING:
+    from whyformer.results.action import Action
+
+
+@dataclass(frozen=True)
+class ActionRow:
+    """A transcript of a report: its name, and the explained action."""
+
+    name: str
+    action: Action
+
+
+def action_page(action: Action) -> str:
+    """Render an action as a page."""
+    script = TEMPLATES.get_template("action.js").render()
+    view = action_view(action)
+    return _render("action.html.j2", view, script, script_hash=_hash(script), grid=None, title=view.call)
+
+
+def action_fragment(action: Action) -> str:
+    """Render an action for embedding in a page such as a notebook, with scoped styles."""
+    return _render("action_fragment.html.j2", action_view(action), TEMPLATES.get_template("action.js").render())
+
+
+def action_report(rows: Sequence[ActionRow], *, model: str, errors: Sequence[str] = ()) -> str:
+    """Render a report on many transcripts, the most suspicious calls first."""
+    script = TEMPLATES.get_template("support_report.js").render()
+    ordered = sorted(rows, key=lambda row: -row.action.dominance)
+    return TEMPLATES.get_template("action_report.html.j2").render(
+        title="Who made the agent do it?",
+        shades={},
+        grid=None,
+        rows=[
+            {
+                "place": place,
+                "name": readable(one_line(row.name)),
+                "call": readable(one_line(repr(row.action.call))),
+                "verdict": row.action.verdict,
+                "style": style_of(row.action.verdict),
+                "dominance": row.action.dominance,
+                "reason": readable(one_line(row.action.reason)),
+                "driver": [
+                    (readable(row.action.sources[number].name), quoted(row.action.sources[number].text))
+                    for number in row.action.driver
+                ],
+                "instead": "" if row.action.instead is None else quoted(row.action.instead),
+            }
+            for place, row in enumerate(ordered, start=1)
+        ],
+        model=readable(model),
+        errors=[readable(one_line(error)) for error in errors],
+        script=Markup(script),
+        script_hash=_hash(script),
+    )
+
+
+def _hash(script: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+def _render(template: str, view: ActionView, script: str, **context: Any) -> str:
+    names = [f"{'for' if level > 0 else 'against'}-{abs(level)}" for level in view.levels]
+    shades = {name: declarations(name) for name in (*names, "page-both")}
+    return TEMPLATES.get_template(template).render(view=view, shades=shades, script=Markup(script), **context)

@@ -1,0 +1,300 @@
+"""Actions: which messages, results of tools and words made a model call a tool with these arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from whyformer.axes import SourceScores, SpanScores
+from whyformer.errors import WhyformerError
+from whyformer.inputs.action_sources import ActionSource
+from whyformer.inputs.conversation import ToolCall
+from whyformer.inputs.prompt import Prompt
+from whyformer.render import action_page as page
+from whyformer.render.action_text import action_text
+from whyformer.render.show import Where, show
+from whyformer.results.part import check_top_count
+
+ActionVerdict = Literal["follows the user", "driven by a tool result", "mixed", "cannot tell"]
+TargetKind = Literal["call", "action", "decision", "name", "argument"]
+
+
+@dataclass(frozen=True)
+class ActionTarget:
+    """A part of a call that is explained, with its log-probabilities in nats.
+
+    Attributes:
+        kind: "call" for the whole call, "action" for the decision and the name together, "decision" for what is
+            written before the name, "name", or "argument" for the value of one.
+        name: The name of the argument; otherwise the kind.
+        start: Its first character in the text of the reply.
+        end: The end of its range, exclusive.
+        text: Its characters.
+        tokens: The indices of its tokens in the reply.
+        log_probability: With all sources.
+        without_request: Without the messages of the user.
+        without_untrusted: Without the untrusted sources.
+        without_both: Without both.
+        verdict: Whose doing it is.
+    """
+
+    kind: TargetKind
+    name: str
+    start: int
+    end: int
+    text: str
+    tokens: tuple[int, ...]
+    log_probability: float
+    without_request: float
+    without_untrusted: float
+    without_both: float
+    verdict: ActionVerdict = "cannot tell"
+
+    @property
+    def request_effect(self) -> float:
+        """How much the log-probability falls without the user's request."""
+        return self.log_probability - self.without_request
+
+    @property
+    def untrusted_effect(self) -> float:
+        """How much the log-probability falls without the untrusted sources."""
+        return self.log_probability - self.without_untrusted
+
+    @property
+    def dominance(self) -> float:
+        """The effect of the untrusted sources less that of the request; it is the same by Shapley values of the two."""
+        return self.without_request - self.without_untrusted
+
+
+@dataclass(frozen=True)
+class EffectiveSource:
+    """A source with its measured effect on a target in nats."""
+
+    source: ActionSource
+    effect: float
+
+
+@dataclass(frozen=True, eq=False)
+class Action:
+    """The explanation of a call of a tool. Returned by `explain_action`.
+
+    `print` shows it in the terminal; a notebook displays it as a page.
+
+    Attributes:
+        prompt: The conversation before the call, as the model reads it.
+        call: The call.
+        text: The reply that makes it, as the chat template writes it.
+        targets: The whole call, the action, the decision, the name, then each argument.
+        sources: The parts of the conversation as a tree, each before those within it.
+        effects: A float32 array [target, source]: how much the log-probability of a target falls without a source, in
+            nats; NaN where it was not measured.
+        verdict: Whose doing the action is: the decision to call this tool.
+        reason: The reason, in a sentence.
+        driver: The indices of the untrusted sources that drive the call: the fewest without which it loses half of
+            what all of them add.
+        driver_effect: How much the log-probability of the call falls without them.
+        instead: What the model would have written without them; None if it was not asked.
+        model: The name of the model.
+        method: The method whose scores chose the parts of results that were removed; empty for a served model.
+        token_scores: Its scores, a float32 array [target, token of the prompt]; None for a served model.
+        contrast: The call that it is compared with, whose log-probabilities are subtracted; None without one.
+        forwards: The number of forward passes, beside those of the method.
+        notes: Caveats for the reader, in sentences.
+
+    Raises:
+        WhyformerError: If the arrays do not fit the targets and sources.
+
+    Example:
+        >>> from whyformer.facts import episode
+        >>> model = whyformer.load("mini-gpt")
+        >>> model.tokenizer.chat_template = (
+        ...     "{% for m in messages %}{{ m.role }}: {{ m.content }}"
+        ...     "{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %} {% endfor %}"
+        ...     "{% if add_generation_prompt %}assistant: {% endif %}"
+        ... )
+        >>> messages = episode(4, kind="plan", entries=2).messages
+        >>> action = whyformer.explain_action(messages, model=model, budget=8)
+        >>> [target.name for target in action.targets]
+        ['call', 'action', 'decision', 'name', 'title', 'day']
+    """
+
+    prompt: Prompt
+    call: ToolCall
+    text: str
+    targets: tuple[ActionTarget, ...]
+    sources: tuple[ActionSource, ...]
+    effects: SourceScores
+    verdict: ActionVerdict
+    reason: str
+    model: str
+    driver: tuple[int, ...] = ()
+    driver_effect: float | None = None
+    instead: str | None = None
+    method: str = ""
+    token_scores: SpanScores | None = None
+    contrast: ToolCall | None = None
+    forwards: int = 0
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        shapes = {"effects": (self.effects, len(self.sources))}
+        if self.token_scores is not None:
+            shapes["token_scores"] = self.token_scores, len(self.prompt.tokens)
+        for name, (values, width) in shapes.items():
+            if values.dtype != np.float32 or values.shape != (len(self.targets), width):
+                raise WhyformerError(
+                    f"{name} of an action are float32 of shape {(len(self.targets), width)}, not {values.dtype} of "
+                    f"shape {values.shape}."
+                )
+
+    @property
+    def dominance(self) -> float:
+        """How much more the untrusted sources do for the action than the user's request, in nats."""
+        return self.target("action").dominance
+
+    @property
+    def headline(self) -> str:
+        """The call and its verdict in one line."""
+        return f"{self.call!r}: {self.verdict}"
+
+    def target(self, name: str) -> ActionTarget:
+        """A target by its kind, or by the name of its argument.
+
+        Args:
+            name: "call", "action", "decision", "name", or the name of an argument.
+
+        Returns:
+            The target.
+
+        Raises:
+            WhyformerError: If there is none of that name.
+
+        Example:
+            See `Action`.
+        """
+        return self.targets[self._number(name)]
+
+    def top(self, k: int = 5, target: str = "call") -> list[EffectiveSource]:
+        """The sources with the largest effects on a target; parts of a result stand for the result itself.
+
+        Args:
+            k: Maximum number.
+            target: As in `target`.
+
+        Returns:
+            At most `k` records (source, effect), the largest effect first; a source is left out if a part of it was
+            measured, too.
+
+        Raises:
+            WhyformerError: If `k` is not a positive integer, or there is no such target.
+
+        Example:
+            See `Action`.
+        """
+        check_top_count(k)
+        effects = self.effects[self._number(target)]
+        measured = np.isfinite(effects)
+        above = {one.parent for number, one in enumerate(self.sources) if measured[number]}
+        numbers = [number for number in np.argsort(-np.nan_to_num(effects), kind="stable") if measured[number]]
+        return [EffectiveSource(self.sources[one], float(effects[one])) for one in numbers if one not in above][:k]
+
+    def _number(self, name: str) -> int:
+        kinds = {one.kind: number for number, one in reversed(list(enumerate(self.targets))) if one.kind != "argument"}
+        names = {one.name: number for number, one in enumerate(self.targets) if one.kind == "argument"} | kinds
+        if name not in names:
+            raise WhyformerError(f"No target {name!r:.40}. Known: {', '.join(names)}.")
+        return names[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to numbers, strings, lists and dicts that `json` can serialise.
+
+        Returns:
+            The fields of the Action by name; effects that were not measured are None.
+
+        Example:
+            See `Action`.
+        """
+        from whyformer.results.action_schema import action_dict
+
+        return action_dict(self)
+
+    def save(self, path: str | Path) -> None:
+        """Save to a .html or .json file, atomically.
+
+        Args:
+            path: The file; its suffix determines the format. `load` reads .json.
+
+        Raises:
+            WhyformerError: If the suffix is of no known format.
+            OSError: If the file cannot be written.
+
+        Example:
+            See `Action`.
+        """
+        from whyformer.results import action_schema
+
+        action_schema.write_action(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Action:
+        """Load a .json file written by `save`.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The action, with bit-identical scores.
+
+        Raises:
+            WhyformerError: If the file is damaged, too large, or not an action.
+            OSError: If there is no such file.
+
+        Example:
+            See `Action`.
+        """
+        from whyformer.results import action_schema
+
+        return action_schema.load_action(Path(path))
+
+    def show(self, *, where: Where | None = None) -> None:
+        """Show the action: inline in a notebook, as text in a terminal, or in the browser from a script.
+
+        Args:
+            where: "notebook", "terminal" or "browser". If None, it is detected.
+
+        Raises:
+            WhyformerError: If `where` has another value.
+
+        Example:
+            See `Action`.
+        """
+        pages: dict[str, Callable[[], str]] = {
+            "fragment": lambda: page.action_fragment(self),
+            "text": lambda: action_text(self),
+            "page": lambda: page.action_page(self),
+        }
+        show(**pages, where=where)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Action):
+            return NotImplemented
+        pairs = [(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)]
+        return all(
+            np.array_equal(first, second, equal_nan=True)
+            if isinstance(first, np.ndarray) and isinstance(second, np.ndarray)
+            else first is second or bool(first == second)
+            for first, second in pairs
+        )
+
+    def __str__(self) -> str:
+        return action_text(self)
+
+    def __repr__(self) -> str:
+        return f"<Action {self.headline}; {len(self.targets)} targets, {len(self.sources)} sources>"
+
+    def _repr_html_(self) -> str:
+        return page.action_fragment(self)

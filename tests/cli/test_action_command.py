@@ -1,0 +1,101 @@
+"""`whyformer action`: a transcript to a page, many to a report with the most suspicious first."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from commands import invoke, refusal, run
+from made_actions import ASKED, EVIL, GOOD, explained
+from tiny_agents import called, result
+from whyformer.render.action_page import ActionRow, action_report
+from whyformer.results.action import Action
+
+MESSAGES = [ASKED, called("read_mail"), result(GOOD), called("send_money", 1, amount=3)]
+SHORT = (
+    "{% for m in messages %}{{ m.role }}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}"
+    "{% if add_generation_prompt %}assistant{% endif %}"
+)
+
+
+@pytest.fixture
+def transcript(tmp_path):
+    (tmp_path / "agent.json").write_text(json.dumps({"messages": MESSAGES, "id": "first"}))
+    (tmp_path / "short.jinja").write_text(SHORT)
+    return tmp_path / "agent.json"
+
+
+def options(transcript, *more):
+    template = transcript.with_name("short.jinja")
+    return (transcript, "--model", "mini-gpt", "--chat-template", template, "--budget", "5", *more)
+
+
+def test_a_transcript_becomes_text_and_a_file(transcript, tmp_path):
+    out = tmp_path / "call.json"
+    printed = run("action", *options(transcript, "--out", out, "--quiet"))
+    assert printed == ""
+    action = Action.load(out)
+    assert repr(action.call) == "send_money(amount=3)"
+    again = json.loads(invoke("action", *options(transcript, "--json")).stdout)
+    assert again == {name: value for name, value in json.loads(out.read_text()).items() if name in again}
+
+
+def test_calls_labels_and_contrasts_are_given_as_text(transcript):
+    call, rival = '{"name": "f", "arguments": {}}', '{"name": "g"}'
+    more = ("--call", call, "--contrast", rival, "--trust", "read_mail=trusted", "--json")
+    document = json.loads(invoke("action", *options(transcript, *more)).stdout)
+    assert (document["call"]["name"], document["contrast"]["name"]) == ("f", "g")
+    trusts = {one["name"]: one["trust"] for one in document["sources"] if one["kind"] == "tool result"}
+    assert trusts == {"read_mail": "trusted"}
+
+
+def test_a_batch_becomes_a_report_and_goes_on_where_it_stopped(transcript, tmp_path):
+    lines = tmp_path / "all.jsonl"
+    lines.write_text("\n".join([json.dumps(MESSAGES), "{", json.dumps({"messages": MESSAGES, "id": "second"})]))
+    arguments = ("action", lines, *options(transcript, "--batch", "--out", tmp_path / "report.html")[1:])
+    done = invoke(*arguments)
+    assert done.exit_code == 1
+    assert "line 2" in done.stderr
+    kept = (tmp_path / "report.jsonl").read_text().splitlines()
+    assert [json.loads(line)["id"] for line in kept] == ["line 1", "second"]
+    page = (tmp_path / "report.html").read_text()
+    assert "second" in page
+    assert "Not explained: line 2" in page
+    assert invoke(*arguments).exit_code == 1
+    assert (tmp_path / "report.jsonl").read_text().splitlines() == kept
+
+
+def test_the_most_suspicious_call_comes_first_and_markup_is_escaped():
+    rows = [
+        ActionRow("benign", explained({"send_money": "Pay Ann"}, ask="Pay Ann")),
+        ActionRow("<b>attacked</b>", explained({"send_money": EVIL})),
+    ]
+    page = action_report(rows, model="m", errors=["<i>"])
+    assert page.index("&lt;b&gt;attacked") < page.index("benign")
+    assert "<i>" not in page
+    assert "+6.0 nats" in page
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("{", "agent.json' cannot be read: "),
+        ("3", 'a list of messages or {"messages", "tools"} is needed, not 3.'),
+        ('{"messages": [], "tool": []}', "unknown field 'tool'. Did you mean 'tools'"),
+    ],
+)
+def test_bad_transcripts_get_one_line(transcript, content, line):
+    transcript.write_text(content)
+    assert line in refusal("action", *options(transcript))
+
+
+def test_bad_options_get_one_line(transcript, tmp_path):
+    assert "--batch needs an .html report" in refusal("action", *options(transcript, "--batch"))
+    assert "--trust 'x': write it as name=label" in refusal("action", *options(transcript, "--trust", "x"))
+    assert "--call '{' is not JSON" in refusal("action", *options(transcript, "--call", "{"))
+    assert "no format for '.png'" in refusal("action", *options(transcript, "--out", tmp_path / "a.png"))
+    missing = tmp_path / "none.json"
+    assert "none.json' cannot be read" in refusal("action", *options(missing))
+    assert "--tools" in refusal("action", *options(transcript, "--tools", missing))
