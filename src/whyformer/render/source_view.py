@@ -132,14 +132,9 @@ class SourcesView:
         """The line of a page on which nothing is coloured."""
         return UNSUPPORTED
 
-    @property
-    def rising(self) -> str:
-        """The colour class of positive scores."""
-        return "for" if self.is_diverging else "only"
-
     def shade(self, level: int) -> str:
         """The class of a level; empty for 0, the page's own background."""
-        return f"{'against' if level < 0 else self.rising}-{abs(level)}" if level else ""
+        return f"{'against' if level < 0 else 'for'}-{abs(level)}" if level else ""
 
     @property
     def shades(self) -> list[str]:
@@ -166,7 +161,7 @@ class SourcesView:
     def table(self) -> dict[str, object]:
         """Data for the page's script."""
         rows = [[entry if entry.figure else entry[:3] for entry in row] for row in self.rows]
-        return {"rising": self.rising, "rows": rows, "facts": self.facts}
+        return {"rows": rows, "facts": self.facts}
 
     def source_text(self, source: int) -> tuple[str, str]:
         """The name of the block of a source, and its text without that name."""

@@ -13,6 +13,7 @@ from PIL import Image
 
 from whyformer.inputs.layouts import Boxes, Frames, Patches, PictureLayout, Spectrogram, WordPieces
 from whyformer.render.colour import Scale
+from whyformer.render.coverage import coverage_remark
 from whyformer.render.heatmaps import display_side, original, overlay, strongest_first
 from whyformer.render.layout_kinds import kind_of
 from whyformer.render.shades import BarGround, bar_shade, token_shade
@@ -23,7 +24,6 @@ from whyformer.render.text_spans import (
     captioned_parts,
     invisible_tokens,
     number,
-    offset_remark,
     option_lines,
     part_scale,
     readable,
@@ -142,10 +142,9 @@ def data_uri(picture: Image.Image) -> str:
 def _part_view(caption: str, part: Part, largest_side: int, units: TextUnits) -> PartView:
     match part.layout:
         case Patches() | Boxes():
-            ground: BarGround = "regions" if isinstance(part.layout, Boxes) else "photo"
-            return PartView(caption, _legend(part, ground), picture=_picture(part, part.layout, largest_side))
+            return PartView(caption, _legend(part, "photo"), picture=_picture(part, part.layout, largest_side))
         case Frames() | Spectrogram():
-            ground = "page" if isinstance(part.layout, Frames) else "photo"
+            ground: BarGround = "page" if isinstance(part.layout, Frames) else "photo"
             return PartView(caption, _legend(part, ground), picture=_sound(part, 2 * largest_side))
         case WordPieces():
             scale = part_scale(part, units)
@@ -186,4 +185,4 @@ def _span_view(span: ScoredSpan, scale: Scale) -> SpanView:
 
 def _legend(part: Part, ground: BarGround, units: TextUnits = "word") -> LegendView:
     scale = part_scale(part, units)
-    return LegendView(bar_shade(scale, ground), scale_texts(scale), offset_remark(part))
+    return LegendView(bar_shade(scale, ground), scale_texts(scale), coverage_remark(part, units))
