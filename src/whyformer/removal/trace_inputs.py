@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -118,9 +118,16 @@ class TokenAblation:
         return np.concatenate(numbers)
 
     def _ask(self, examples: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
+        return self.outputs(masks, self.trace.question.score, examples)
+
+    def outputs(
+        self, masks: Sequence[UnitMasks], read: Callable[[Any], Tensor], examples: Sequence[Units] | None = None
+    ) -> np.ndarray:
+        """Read the outputs for examples with only some of their units, [subset, example, …]."""
         question, device = self.trace.question, self.trace.mask.device
         subsets = max(map(len, masks))
         copies = max(1, copies_at_once(self.trace) // question.batch)
+        examples = self.ablation.examples if examples is None else examples
         numbers = [torch.from_numpy(units.numbers).to(device) for units in examples]
         rows: list[Tensor] = []
         for start in self.trace.state.track(range(0, subsets, copies)):
@@ -130,9 +137,9 @@ class TokenAblation:
             )
             with torch.inference_mode(False), torch.no_grad():
                 output = question.model(**self._inputs(kept))
-                rows += [question.score(part) for part in split_output(output, question.batch, stop - start)]
-        scores: SubsetExampleScores = at_least_float32(torch.stack(rows)).double().cpu().numpy()
-        return scores
+                rows += [read(part) for part in split_output(output, question.batch, stop - start)]
+        values: np.ndarray = at_least_float32(torch.stack(rows)).double().cpu().numpy()
+        return values
 
     def _inputs(self, kept: Tensor) -> Inputs:
         """The inputs of each copy of the examples, with only the kept places [copy, example, place]."""

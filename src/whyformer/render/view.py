@@ -13,7 +13,7 @@ from PIL import Image
 
 from whyformer.inputs.layouts import Boxes, Frames, Patches, PictureLayout, Spectrogram, WordPieces
 from whyformer.render.colour import Scale
-from whyformer.render.coverage import coverage_remark
+from whyformer.render.coverage import coverage_remark, finding
 from whyformer.render.heatmaps import display_side, original, overlay, strongest_first
 from whyformer.render.layout_kinds import kind_of
 from whyformer.render.shades import BarGround, bar_shade, token_shade
@@ -30,6 +30,7 @@ from whyformer.render.text_spans import (
     region_ranking,
     scale_texts,
     spans,
+    visible,
 )
 
 if TYPE_CHECKING:
@@ -92,12 +93,15 @@ class PartView:
 
 @dataclass(frozen=True)
 class ExplanationView:
-    """An explanation's heading and parts."""
+    """An explanation's headings and parts, and the likely answers with their probabilities."""
 
     answer: str
     headline: str
+    finding: str
     method: str
     model: str
+    file: str
+    answers: tuple[tuple[str, float], ...]
     options: tuple[str, ...]
     notes: tuple[str, ...]
     parts: tuple[PartView, ...]
@@ -117,8 +121,11 @@ def explanation_view(
     return ExplanationView(
         answer=explanation.answer,
         headline=explanation.headline,
-        method=readable(explanation.method),
+        finding=finding(explanation, units),
+        method=explanation.manner,
         model=readable(explanation.model),
+        file=readable(explanation.file),
+        answers=tuple((visible(name.strip() or name), share) for name, share in explanation.answers.items()),
         options=tuple(option_lines(explanation)),
         notes=tuple(readable(note) for note in explanation.notes),
         parts=tuple(_part_view(*part, largest_side, units) for part in parts),
