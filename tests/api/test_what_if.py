@@ -118,7 +118,7 @@ def test_answers_without_probabilities_are_refused():
 def test_likely_answers_have_the_explained_one_among_them():
     explained = whyformer.explain("src/whyformer/zoo/cat.jpg", "mini-vit", "tench")
     assert len(explained.answers) == 5
-    assert list(explained.answers)[0] == "cat"
+    assert next(iter(explained.answers)) == "cat"
     assert explained.answers["tench"] == pytest.approx(explained.probability)
     assert explained.file == "cat.jpg"
 

@@ -59,13 +59,19 @@ class Remover:
     target: Any
     truncate: bool
 
-    def __call__(self, explanation: Explanation, subsets: Iterable[Subset] = ()) -> RemovalEffects:
-        """The model's answers without the strongest units of its explanation, and without further subsets of them."""
+    def __call__(
+        self, explanation: Explanation, subsets: Iterable[Subset] = (), before: RemovalEffects | None = None
+    ) -> RemovalEffects:
+        """The model's answers without the strongest units of its explanation, and without further subsets of them.
+
+        Those that are known from before are not asked again.
+        """
         module = self.module()
         if module is None:
             raise WhyformerError("The model is no longer in memory: keep it to ask it again.")
+        encoded = encode(LoadedModel(module, **self.rest), [self.example], truncate=self.truncate)
         return removal_effects(
-            LoadedModel(module, **self.rest), self.example, self.target, explanation, subsets, truncate=self.truncate
+            LoadedModel(module, **self.rest), encoded, self.target, explanation, subsets, before=before
         )
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
@@ -81,19 +87,18 @@ def remover_of(loaded_model: LoadedModel, example: Any, target: Any, truncate: b
 
 def removal_effects(
     loaded_model: LoadedModel,
-    example: Any,
+    encoded: Sequence[EncodedExample],
     target: Any,
     explanation: Explanation,
     subsets: Iterable[Subset] = (),
     *,
-    truncate: bool = False,
+    before: RemovalEffects | None = None,
 ) -> RemovalEffects:
     """Remove the strongest units of an explanation, and ask the model for the probabilities of its likely answers.
 
     Raises:
         UnsupportedModel: If the answer has no probability, or the input has no parts that can be removed.
     """
-    encoded = encode(loaded_model, [example], truncate=truncate)
     if not explanation.answers or len(encoded) > 1:
         raise UnsupportedModel("Parts are removed where a whole example has one answer with a probability.")
     with fixed_modules(unwrapped(loaded_model.model)):
@@ -103,7 +108,11 @@ def removal_effects(
         if not units:
             raise UnsupportedModel("The input has no removable parts: words, patches or regions.")
         chosen = strongest_units(units, MOST_UNITS)
-        asked = list(dict.fromkeys([*asked_subsets(len(chosen), COMBINED), *subsets]))
+        known = {} if before is None else before.known
+        asked = [*dict.fromkeys([*asked_subsets(len(chosen), COMBINED), *subsets])]
+        if any(unit not in range(len(chosen)) for subset in asked for unit in subset):
+            raise WhyformerError(f"The units that can be removed have the numbers 0 to {len(chosen) - 1}.")
+        asked = [subset for subset in asked if subset not in known]
         places = [numbers[unit.part][list(unit.tokens)] for unit in chosen]
         removed = [[place for unit in subset for place in places[unit]] for subset in asked]
         everything = [place for unit in units for place in numbers[unit.part][list(unit.tokens)]]
@@ -114,7 +123,7 @@ def removal_effects(
         units=chosen,
         answers=names,
         target=target_index,
-        known={subset: tuple(row) for subset, row in zip(asked, rows, strict=False)},
+        known={**known, **{subset: tuple(row) for subset, row in zip(asked, rows, strict=False)}},
         empty=rows[-1][target_index],
         total=(float(scores.sum()), float(np.abs(scores).sum())),
     )

@@ -82,14 +82,14 @@ def what_if_view(explanation: Explanation, effects: RemovalEffects) -> WhatIfVie
         predicted=_points([share for share in predicted if share is not None]),
         size=CURVE_SIZE,
         count=len(effects.units),
-        data=_data(effects),
+        data=_data(explanation, effects),
     )
 
 
-def _data(effects: RemovalEffects) -> dict[str, Any]:
+def _data(explanation: Explanation, effects: RemovalEffects) -> dict[str, Any]:
     """The numbers of the page's script."""
     return {
-        "names": [readable(unit.name) for unit in effects.units],
+        "names": [_quoted(unit, explanation) for unit in effects.units],
         "scores": [round(unit.score, 6) for unit in effects.units],
         "answers": [visible(name.strip() or name) for name in effects.answers],
         "target": effects.target,
@@ -162,6 +162,12 @@ def _percent_place(box: Box, layout: PictureLayout) -> tuple[float, float, float
     left, right = (min(max(100 * edge / width, 0), 100) for edge in box[::2])
     top, bottom = (min(max(100 * edge / height, 0), 100) for edge in box[1::2])
     return round(left, 2), round(top, 2), round(right - left, 2), round(bottom - top, 2)
+
+
+def _quoted(unit: RemovableUnit, explanation: Explanation) -> str:
+    """The name of a unit in a sentence; words are in quotation marks."""
+    is_word = isinstance(explanation.parts[unit.part].layout, WordPieces)
+    return f"“{visible(unit.name)}”" if is_word else f"the {unit.name}" if unit.name.startswith("block") else unit.name
 
 
 def _title(unit: RemovableUnit) -> str:

@@ -73,7 +73,7 @@ class Explanation:
     completeness: float | None = None
     answers: Mapping[str, float] = field(default_factory=dict)
     file: str = field(default="", compare=False)
-    remover: Callable[[Explanation], RemovalEffects] | None = field(default=None, compare=False, repr=False)
+    remover: Callable[..., RemovalEffects] | None = field(default=None, compare=False, repr=False)
     audit: Callable[[Explanation], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:

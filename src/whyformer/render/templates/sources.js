@@ -39,7 +39,7 @@ for (const root of document.querySelectorAll(".whyformer [data-table]:not([data-
     shade(bar, level);
     figure.textContent = `${effect ? `${effect} · ` : ""}${share || "<1"}%${level < 0 ? " against" : ""}`;
   };
-  let pinned = { kind: "row", number: 0 }, shown;
+  let pinned = { kind: "row", number: Number(root.dataset.opening) }, shown;
 
   const show = (choice) => {
     if (shown && choice.kind === shown.kind && choice.number === shown.number) return;

@@ -5,7 +5,9 @@ for (const root of document.querySelectorAll(".whyformer [data-what-if]:not([dat
   const one = (selector) => root.querySelector(selector), all = (selector) => [...root.querySelectorAll(selector)];
   const buttons = all("[data-unit]"), bars = all(".answers li"), slider = one(".most input"), circle = one(".curve circle");
   const [undo, reset] = ["undo", "reset"].map((act) => one(`[data-act=${act}]`));
-  let removed = new Set(), before = [];
+  // A page that asks the model is drawn again with the answer: what was removed, and before, stays.
+  const memory = (globalThis.whyformerRemovals ??= {}), title = names.join();
+  let { removed, before } = root.dataset.asks && memory.title === title ? memory : { removed: new Set(), before: [] };
 
   const percent = (share) => share > 0 && share < 0.001 ? "under 0.1 %" : share < 1 && share > 0.999 ? "over 99.9 %"
     : `${(100 * share).toFixed(share >= 0.01 && share <= 0.99 || share === 0 || share === 1 ? 0 : 1)} %`;
@@ -42,13 +44,14 @@ for (const root of document.querySelectorAll(".whyformer [data-what-if]:not([dat
       circle.setAttribute("cx", ((width - 12) * removed.size) / names.length);
       circle.setAttribute("cy", (height - 12) * (1 - shares[target]));
     }
+    Object.assign(memory, { title, removed, before });
     undo.disabled = !before.length;
     reset.disabled = !removed.size;
     if (!shares && root.dataset.asks !== undefined)
       root.dispatchEvent(new CustomEvent("ask", { bubbles: true, detail: [...removed].sort((a, b) => a - b) }));
   };
   const list = () => {
-    const words = [...removed].sort((a, b) => a - b).map((unit) => `“${names[unit].trim()}”`);
+    const words = [...removed].sort((a, b) => a - b).map((unit) => names[unit]);
     return words.length > 4 ? `${words.slice(0, 3).join(", ")} and ${words.length - 3} more` : words.join(", ");
   };
   const change = (units, isStep = true) => {
@@ -63,10 +66,6 @@ for (const root of document.querySelectorAll(".whyformer [data-what-if]:not([dat
     const unit = Number(button.dataset.unit), next = new Set(removed);
     if (!next.delete(unit)) next.add(unit);
     change(next);
-  });
-  root.addEventListener("answered", (event) => {
-    known[event.detail.removed.join(",")] = event.detail.shares;
-    show();
   });
   slider.addEventListener("input", () => change(Array.from({ length: Number(slider.value) }, (_, unit) => unit)));
   undo.addEventListener("click", () => change(before.pop(), false));
