@@ -26,8 +26,8 @@ _OPENING = regex.compile(r"[\p{Ps}\p{Pi}]+")
 # English words without content: the first words of an answer, rarely the answer itself.
 FUNCTION_WORDS = frozenset(
     "a an and are as at be been but by do does for from had has have he her his i if in into is it its not of on one "
-    "or she so than that the their them then there these they this those to was we were what when where which who whose "
-    "will with you your".split()
+    "or she so than that the their them then there these they this those to was we were what when where which who "
+    "whose will with you your".split()
 )
 
 

@@ -141,9 +141,8 @@ class SourcesView:
             return self.summary or "What this response comes from"
         name, text = self.source_text(entries[0].source)
         place = shortened(f"{name}: {text}" if name else text, LONGEST_PLACE)
-        return (
-            f"“{shortened(self.row_text(self.opening), LONGEST_PLACE)}”: {entries[0].share} % of the score on {place}"
-        )
+        answer = shortened(self.row_text(self.opening), LONGEST_PLACE)
+        return f"“{answer}”: {entries[0].share} % of the score on {place}"
 
     @property
     def has_support(self) -> bool:
