@@ -177,7 +177,7 @@ def test_spaces_that_would_be_missed_are_shown():
 
 def test_a_token_with_a_space_is_seen_in_every_headline():
     shown = translated()
-    assert '<h2 dir="auto">␣house (0.93)</h2>' in html.html_page([shown])
+    assert '<h1 dir="auto">house 93 %: evidence on 1 of 3 words and 1 of 2 words</h1>' in html.html_page([shown])
     assert '<h2 dir="auto">␣house</h2>' in html.comparison_page([[shown]], [shown.target], ["bi_token"])
     assert terminal.plain_explanation(shown).startswith("␣house (0.93) by bi_token")
     assert coloured(shown).startswith("␣house (0.93) by bi_token")
@@ -315,7 +315,7 @@ def test_a_page_of_several_explanations_says_what_they_share():
         re.findall("<title>(.*?)</title>", html.html_page(shown))[0] for shown in ([one], [one, one], [one, other])
     ]
     assert titles == [
-        "red (0.93) by bi_token on mini-lxmert",
+        "red 93 %: evidence on 25 % of the picture",
         "2 explanations by bi_token on mini-lxmert",
         "2 explanations by bi_token and rollout on mini-lxmert and ␛m",
     ]
