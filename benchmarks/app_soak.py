@@ -92,8 +92,8 @@ def questions(client: httpx.Client) -> list[Question]:
     picture = upload(client, CAT.name, CAT.read_bytes())
     response = [FACT_QUESTION, DOCUMENTS, None, "", "", "mini-llm", DEFAULT_LABEL]
     return [
-        Question("Picture", functions[0], [picture, "mini-vit", None, None, [DEFAULT_LABEL]], "cat (0.9"),
-        Question("Text", functions[1], [REVIEW, "mini-bert", None, None, [DEFAULT_LABEL]], "positive (0.9"),
+        Question("Picture", functions[0], [picture, "mini-vit", None, None, [DEFAULT_LABEL]], "cat 9"),
+        Question("Text", functions[1], [REVIEW, "mini-bert", None, None, [DEFAULT_LABEL]], "positive 9"),
         Question("Response", functions[2], response, "Sources of"),
     ]
 

@@ -198,7 +198,7 @@ def expect_code(page, python, command):
 def test_a_picture_answers_by_itself_and_each_patch_can_be_read(opened):
     scores = explain(CAT, "mini-vit").parts["image"]
     with opened() as page:
-        expect(shown(page, ".result h2")).to_have_text(re.compile(r"cat \(0\.9\d\)"))
+        expect(shown(page, ".result h2")).to_have_text(re.compile(r"cat 9\d %: evidence on \d+ % of the picture"))
         reading, stage = shown(page, ".reading"), shown(page, ".stage")
         box = stage.bounding_box()
         row, column = 9, 4
@@ -219,15 +219,15 @@ def test_a_picture_is_sent_its_label_chosen_and_the_result_taken_away(opened, tm
     with opened() as page:
         expect(button(page, "↓ JSON")).to_be_enabled()
         button(page, "Cat rather than dog").click()
-        expect(shown(page, ".result h2")).to_have_text("cat rather than dog")
+        expect(shown(page, ".result h2")).to_contain_text("cat rather than dog")
         expect(button(page, "↓ JSON")).to_be_enabled()
         send(page, CAT)
-        expect(shown(page, ".result h2")).to_have_text(re.compile(r"cat \("))
+        expect(shown(page, ".result h2")).to_have_text(re.compile(r"cat \d"))
         expect(button(page, "↓ JSON")).to_be_enabled()
         label = page.get_by_label("Why this label").locator("visible=true")
         label.click()
         page.get_by_role("option", name=re.compile("^dog")).click()
-        expect(shown(page, ".result h2")).to_have_text(re.compile(r"dog \("))
+        expect(shown(page, ".result h2")).to_have_text(re.compile(r"dog \d|dog under|dog over"))
         explanation = Explanation.load(downloads(page, tmp_path)["json"])
         assert explanation.target == "dog"
         expect_code(page, "model='mini-vit', target='dog')", "whyformer explain cat.jpg --model mini-vit --target dog")
@@ -394,7 +394,7 @@ def test_what_a_visitor_sent_is_deleted_when_it_is_replaced_and_when_they_leave(
         label = page.get_by_label("Why this label").locator("visible=true")
         label.click()
         page.get_by_role("option", name=re.compile("^dog")).click()
-        expect(shown(page, ".result h2")).to_have_text(re.compile(r"dog \("))
+        expect(shown(page, ".result h2")).to_have_text(re.compile(r"dog \d|dog under|dog over"))
         expect(button(page, "↓ JSON")).to_be_enabled()
         assert len(files(uploads, "whyformer.*") - before) == 3
     with opened() as page:
@@ -405,10 +405,10 @@ def test_a_picture_is_pasted(opened):
     with opened() as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         button(page, "Cat rather than dog").click()
-        expect(shown(page, ".result h2")).to_have_text("cat rather than dog")
+        expect(shown(page, ".result h2")).to_contain_text("cat rather than dog")
         page.evaluate(COPY)
         page.keyboard.press("Control+V")
-        expect(shown(page, ".result h2")).to_have_text(re.compile(r"cat \("))
+        expect(shown(page, ".result h2")).to_have_text(re.compile(r"cat \d"))
 
 
 def test_keys_alone_use_every_tab(opened):

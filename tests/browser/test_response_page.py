@@ -105,7 +105,7 @@ def test_a_click_on_a_sentence_lights_up_its_sources_and_ranks_them(opened, resp
             in page.locator(".facts").text_content()
         )
         strongest = page.locator(".prompt [data-source='3']")
-        colour = "rgb({}, {}, {})".format(*rgb(RAMPS["light", "only"][100]))
+        colour = "rgb({}, {}, {})".format(*rgb(RAMPS["light", "for"][100]))
         expect(strongest).to_have_css("background-color", colour)
 
 
@@ -159,7 +159,7 @@ def test_the_page_fits_its_screen_in_both_schemes(opened, response, width, is_be
         assert (right["x"] >= left["x"] + left["width"]) == is_beside
         assert (right["y"] >= left["y"] + left["height"]) != is_beside
         page.locator(".units [data-row='0']").click()
-        colour = "rgb({}, {}, {})".format(*rgb(RAMPS[scheme, "only"][100]))
+        colour = "rgb({}, {}, {})".format(*rgb(RAMPS[scheme, "for"][100]))
         expect(page.locator(".prompt [data-source='2']")).to_have_css("background-color", colour)
         ground = {"light": "rgb(252, 252, 252)", "dark": "rgb(31, 31, 31)"}[scheme]
         expect(page.locator("main")).to_have_css("background-color", ground)

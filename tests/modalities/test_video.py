@@ -26,6 +26,7 @@ from whyformer.methods.registry import trace_methods
 from whyformer.modalities import video
 from whyformer.modalities.tubelets import Tubelets, by_step, figure, frame_heatmap, page
 from whyformer.models.loading import LoadedModel
+from whyformer.render.colour import VEIL
 from whyformer.render.terminal import coloured_explanation, plain_explanation
 from whyformer.results.part import Part
 from whyformer.tracing.build import trace
@@ -234,9 +235,12 @@ def test_the_heat_lies_on_the_tubelet_that_has_the_score():
     scores[16 + 4 * 1 + 2] = 1.0  # the second step, row 2, column 3
     part = Part(layout, scores)
     cold, hot = (np.asarray(frame_heatmap(part, frame), dtype=int) for frame in (0, 2))
-    assert (np.ptp(cold, axis=2) == 0).all()
-    down, across = np.unravel_index(np.ptp(hot, axis=2).argmax(), hot.shape[:2])
+    frames = [np.asarray(layout.frames[frame].convert("RGB"), float) for frame in (0, 2)]
     left, top, right, bottom = layout.box
+    within = (slice(round(top), round(bottom)), slice(round(left), round(right)))
+    np.testing.assert_allclose(cold[within], VEIL * frames[0][within], atol=0.51)
+    added = (hot - VEIL * frames[1]).sum(axis=2)
+    down, across = np.unravel_index(added.argmax(), added.shape)
     assert int((down - top) / (bottom - top) * 4) == 1
     assert int((across - left) / (right - left) * 4) == 2
 

@@ -17,8 +17,8 @@ from whyformer.render.cells import half_blocks, region_list, shades
 from whyformer.render.colour import RAMPS, score_scale
 from whyformer.render.heatmaps import (
     BETWEEN_REGIONS,
-    REGION_OPACITY,
     THIN_LINE,
+    blend,
     display_layout,
     heat_bar,
     original,
@@ -30,7 +30,7 @@ from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 from whyformer.results.result_documents import explanation_document
 
-GREY = 0.05 + 0.78 * 120 / 255
+GREY = 120 / 255
 SMALL, LARGE = (100.0, 100.0, 200.0, 200.0), (50.0, 50.0, 350.0, 300.0)
 
 
@@ -70,9 +70,8 @@ def near(pixel, colour):
     np.testing.assert_allclose(pixel, np.rint(np.asarray(colour) * 255), atol=1)
 
 
-def heat(strength, table=RAMPS["photo", "only"]):
-    opacity = REGION_OPACITY * strength**0.7
-    return (1 - opacity) * GREY + opacity * table[round(100 * strength)]
+def heat(score, scores):
+    return blend(np.full(3, GREY), score_scale(np.array(scores)).strength(np.array(score)))
 
 
 def coloured(shown, width=100):
@@ -84,15 +83,15 @@ def coloured(shown, width=100):
 def test_a_region_has_the_colour_of_its_score_and_the_strongest_lies_on_top(order):
     part = regions(np.array([1.0, 0.5])[order], [(SMALL, LARGE)[region] for region in order])
     shown = np.asarray(overlay(part))
-    near(shown[160, 160], heat(1.0))
-    near(shown[250, 300], heat(0.5))
+    near(shown[160, 160], heat(1.0, [1.0, 0.5]))
+    near(shown[250, 300], heat(0.5, [1.0, 0.5]))
     near(shown[20, 20], [BETWEEN_REGIONS * GREY] * 3)
 
 
 def test_a_negative_region_is_as_strong_as_it_is_far_from_zero():
     shown = np.asarray(overlay(regions([-1.0, 0.5], [SMALL, LARGE])))
-    near(shown[160, 160], heat(1.0, RAMPS["photo", "against"]))
-    near(shown[250, 300], heat(0.5, RAMPS["photo", "for"]))
+    near(shown[160, 160], heat(-1.0, [-1.0, 0.5]))
+    near(shown[250, 300], heat(0.5, [-1.0, 0.5]))
 
 
 def test_only_the_strongest_regions_are_framed_and_numbered():
@@ -102,8 +101,8 @@ def test_only_the_strongest_regions_are_framed_and_numbered():
     assert framed == [True, True, False, True, False, False]
     plain = [tuple(shown[340, 40 * place]) == INK for place in range(6)]
     assert plain == framed
-    faint = (1 - THIN_LINE) * GREY + THIN_LINE * FRAME[0] / 255
-    near(shown[340, 200], [faint] * 3)
+    zero = heat(0.0, [0.5, 0.4, 0.04, 0.3, 0.2, 0.0])
+    near(shown[340, 200], (1 - THIN_LINE) * zero + THIN_LINE * FRAME[0] / 255)
     assert [(shown[300:320, 40 * place + 6 : 40 * place + 16] < 60).any() for place in range(6)] == framed
 
 
@@ -178,7 +177,7 @@ def test_spaces_that_would_be_missed_are_shown():
 
 def test_a_token_with_a_space_is_seen_in_every_headline():
     shown = translated()
-    assert '<h2 dir="auto">␣house (0.93)</h2>' in html.html_page([shown])
+    assert '<h1 dir="auto">house 93 %: evidence on 1 of 3 words and 1 of 2 words</h1>' in html.html_page([shown])
     assert '<h2 dir="auto">␣house</h2>' in html.comparison_page([[shown]], [shown.target], ["bi_token"])
     assert terminal.plain_explanation(shown).startswith("␣house (0.93) by bi_token")
     assert coloured(shown).startswith("␣house (0.93) by bi_token")
@@ -199,7 +198,7 @@ def test_captions_of_a_page_name_the_parts_where_there_are_several():
 
 
 def test_each_part_of_a_page_has_its_own_scale():
-    assert re.findall(r"<span>([^<]*)</span>", html.html_page([translated()])) == ["0", "2", "0", "1"]
+    assert re.findall(r"<span>([^<]*)</span>", html.html_page([translated()])) == ["0", "score 1.5", "0", "score 1.12"]
 
 
 def test_a_page_says_the_scores_of_the_numbered_regions():
@@ -214,11 +213,11 @@ def test_long_texts_ask_for_more_room():
     assert 'class="part written long"' in html.html_page([asked("many words " * 60)])
 
 
-def test_the_legend_of_regions_is_as_translucent_as_they_are():
+def test_the_legend_of_regions_is_that_of_pictures():
     part = regions([0.0, 2.0], [SMALL, LARGE])
-    expected = np.rint(heat_bar(score_scale(part.scores), 300, REGION_OPACITY) * 255)
+    expected = np.rint(heat_bar(score_scale(part.scores), 300) * 255)
     np.testing.assert_array_equal(np.asarray(figure.legend(part))[5], expected)
-    assert ".whyformer .regions-rising { background: linear-gradient(" in html.html_page([explanation({"image": part})])
+    assert ".whyformer .photo-rising { background: linear-gradient(" in html.html_page([explanation({"image": part})])
 
 
 def test_a_figure_has_the_words_beside_the_picture_unless_they_are_many():
@@ -227,7 +226,7 @@ def test_a_figure_has_the_words_beside_the_picture_unless_they_are_many():
     assert beside.height < picture.height + 60
     assert under.height > beside.height
     pixels = np.asarray(beside).astype(int)
-    hot = np.argwhere((np.abs(pixels - np.rint(RAMPS["light", "only"][-1] * 255)) <= 1).all(-1))
+    hot = np.argwhere((np.abs(pixels - np.rint(RAMPS["light", "for"][-1] * 255)) <= 1).all(-1))
     assert hot[:, 1].min() > picture.width * 0.6
     assert hot[:, 0].max() < picture.height / 2
 
@@ -316,20 +315,18 @@ def test_a_page_of_several_explanations_says_what_they_share():
         re.findall("<title>(.*?)</title>", html.html_page(shown))[0] for shown in ([one], [one, one], [one, other])
     ]
     assert titles == [
-        "red (0.93) by bi_token on mini-lxmert",
+        "red 93 %: evidence on 25 % of the picture",
         "2 explanations by bi_token on mini-lxmert",
         "2 explanations by bi_token and rollout on mini-lxmert and ␛m",
     ]
     assert "<title>mine</title>" in html.html_page([one, one], "mine")
 
 
-def test_a_legend_says_where_all_scores_lie_far_above_zero():
-    remark = "No score is below 3: on a scale that begins at 0 all look strong."
-    high = words("a b c d e", [3, 4, 5, 4, 4])
+def test_where_all_scores_lie_far_above_zero_none_is_strong():
+    high = words("a b c d e f g h", [3, 4, 5, 4, 4, 4, 4, 4])
+    remark = "No word reaches 2.2 × the average. Full colour: 4 × the average word (4)."
     assert f"<p>{remark}</p>" in html.html_page([explanation({"text": high})])
-    assert figure.legend(high).height > figure.legend(words("a b c d e", [0, 4, 5, 4, 4])).height
-    for scores in ([0, 4, 5, 4, 4], [2, 2, 5, 2, 2], [-3, 4, 5, 4, 4], [0] * 5):
-        assert "look strong" not in html.html_page([explanation({"text": words("a b c d e", scores)})])
+    assert figure.legend(high).height > figure.legend(words("a", [0])).height
 
 
 def test_a_page_colours_words_and_names_their_tokens_as_a_reader_knows_them():

@@ -96,7 +96,7 @@ def test_a_terminal_shows_loudness_scores_and_the_strongest_moments():
     assert loudness.index("▇" if "▇" in loudness else "█") == pytest.approx(24, abs=1)
     assert shades == " " * 24 + "█" * 12
     assert axis == "0 s" + "1 s".rjust(45)
-    assert key == "0 · ░▒▓█ 1"
+    assert key == "0 · ░▒▓█ 0.75"
     assert strongest == "         1  0.50–0.75 s"
     rows = terminal.plain_explanation(explanation(bands([[0, 0], [1, 0]]))).split("\n")
     assert rows[1] == "█" * 24

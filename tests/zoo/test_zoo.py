@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 
 import numpy as np
 import pytest
@@ -101,26 +102,29 @@ def test_two_labels_of_one_picture_are_explained_differently(classifier):
 
 
 def test_every_example_of_the_demo_is_explained():
-    for name, content, target in demo_examples():
-        explanation = explain(content, name, target)
+    for one in demo_examples():
+        explanation = explain(one.content, one.model, one.target)
         assert explanation.answer
-        assert all(part.scores.any() for part in explanation.parts.values()), name
+        assert all(part.scores.any() for part in explanation.parts.values()), one.model
 
 
 def test_the_demo_shows_every_method(tmp_path, monkeypatch):
-    few = [one for number, one in enumerate(demo_examples()) if number in (0, 3)]  # a picture and a review
+    few = list(demo_examples())[:2]  # a picture and a review
     monkeypatch.setattr(importlib.import_module("whyformer.cli.demo"), "demo_examples", lambda: iter(few))
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo")])
     assert result.exit_code == 0
     words = (tmp_path / "demo" / "words.html").read_text()
     assert [f">{word}" in words or f"{word} (" in words for word in ("star", "is", "cyan")] == [True] * 3
     page = (tmp_path / "demo" / "index.html").read_text()
-    *lines, last = result.stdout.splitlines()  # no terminal: a line for each row
-    assert [line.rpartition(" · ")[2] for line in lines] == [name for name, _, _ in few]
-    assert lines[0].startswith(f"1 of {len(lines)}: cat (0.9")
-    places = [str(tmp_path / "demo" / name) for name in ("index.html", "words.html")]
-    assert last == f"Written to {' and '.join(places)}: open them in a browser."
-    assert all(method in page for method in trace_methods())
-    assert "cat (0.9" in page
+    *lines, last = result.stdout.splitlines()  # no terminal: a line for each example
+    assert len(lines) == len(few)
+    assert re.match(r"1 of 2: cat 9\d %: evidence on \d+ % of the picture", lines[0])
+    assert last == f"Written to {tmp_path / 'demo' / 'index.html'}: open it in a browser."
+    names = set(re.findall(r"<figcaption>(.*?)</figcaption>", page.replace("<wbr>", "")))
+    assert names | {"evidence"} >= set(trace_methods()) - {"tam"}
+    assert "evidence" not in names  # the default, which is shown above them
+    for one in few:
+        assert "data-what-if=" in (tmp_path / "demo" / one.page).read_text()
+        assert f'href="{one.page}"' in page
     assert "http://" not in page
     assert "https://" not in page

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.api.batch_scores import BatchScores
+from whyformer.api.batch_scores import BatchScores, token_names
 from whyformer.axes import StreamScores
 from whyformer.inputs.audio_encoding import sum_over_frames
 from whyformer.inputs.encode import EncodedExample
@@ -23,12 +23,14 @@ from whyformer.inputs.prompt_tokens import unknown_token_note
 from whyformer.methods.registry import Method
 from whyformer.models.bridges import AT_QUERIES, Bridge
 from whyformer.models.loading import LoadedModel
+from whyformer.models.structure import labels_of
 from whyformer.models.task import Task
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
-from whyformer.targets.scores import logits_of
+from whyformer.targets.scores import label_name, logits_of
 from whyformer.tracing.trace import Trace
 
+LIKELY = 5  # answers that a page shows
 COARSE = 0.1  # share of the answer's score that may be missing from the sum of scores without a note
 
 
@@ -135,6 +137,7 @@ def explanation_of(
         options={name: parameter.default for name, parameter in method.options.items()} | dict(options),
         notes=tuple(_notes(by_chunk, parts, method, loaded_model)),
         completeness=max((part.completeness for part in by_chunk if part.completeness is not None), default=None),
+        answers=_likely_answers(by_chunk, loaded_model),
     )
 
 
@@ -215,11 +218,37 @@ def _probability(by_chunk: Sequence[ExplainedAnswer], task: Task) -> float | Non
     index = by_chunk[0].index
     if index is None or task.answer == "value":
         return None
-    logits = _mean_logits(by_chunk)
-    is_sole = by_chunk[0].is_sole or task.answer == "labels"
+    logits, is_sole = _mean_logits(by_chunk), judges_each(by_chunk[0], task)
     if len(logits) == 1 and not is_sole:
         return None
-    return float(logits.sigmoid()[index] if is_sole else logits.softmax(dim=0)[index])
+    return float(probabilities_of(logits, is_sole=is_sole)[index])
+
+
+def _likely_answers(by_chunk: Sequence[ExplainedAnswer], loaded_model: LoadedModel) -> dict[str, float]:
+    """The likeliest answers by name, with their probabilities; the explained one is among them."""
+    if _probability(by_chunk, loaded_model.task) is None or by_chunk[0].index is None:
+        return {}
+    chances = probabilities_of(_mean_logits(by_chunk), is_sole=judges_each(by_chunk[0], loaded_model.task))
+    names = token_names(loaded_model) or labels_of(loaded_model.model)
+    likely = likely_indices(by_chunk, loaded_model.task)
+    return {label_name(index, names): float(chances[index]) for index in likely}
+
+
+def likely_indices(by_chunk: Sequence[ExplainedAnswer], task: Task) -> list[int]:
+    """The likeliest answers, most likely first, with the explained one among them."""
+    chances, index = probabilities_of(_mean_logits(by_chunk), is_sole=judges_each(by_chunk[0], task)), by_chunk[0].index
+    likely: list[int] = chances.topk(min(LIKELY, len(chances))).indices.tolist()
+    return likely if index is None or index in likely else [*likely[:-1], index]
+
+
+def judges_each(answer: ExplainedAnswer, task: Task) -> bool:
+    """Whether the model judges each label by itself."""
+    return answer.is_sole or task.answer == "labels"
+
+
+def probabilities_of(logits: Tensor, *, is_sole: bool) -> Tensor:
+    """Probabilities along the last axis."""
+    return logits.sigmoid() if is_sole else logits.softmax(dim=-1)
 
 
 def _mean_logits(by_chunk: Sequence[ExplainedAnswer]) -> Tensor:

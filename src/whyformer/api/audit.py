@@ -178,4 +178,9 @@ def _plain(explanation: Explanation) -> dict[str, Any]:
         json.dumps(dict(explanation.options), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise WhyformerError(f"An audit file can only store options with plain values: {error}.") from error
-    return explanation.to_dict()
+    return audited(explanation)
+
+
+def audited(explanation: Explanation) -> dict[str, Any]:
+    """The fields of an explanation that an audit file keeps: other answers were not explained."""
+    return {name: value for name, value in explanation.to_dict().items() if name != "answers"}

@@ -76,13 +76,13 @@ def trace_batch(
         reads=reads,
         readout=readout,
         inputs_at_once=inputs_at_once,
-        labels=_token_names(loaded_model),
+        labels=token_names(loaded_model),
         backward=backward,
         checkpoint=checkpoint,
     )
 
 
-def _token_names(loaded_model: LoadedModel) -> Mapping[int, str] | None:
+def token_names(loaded_model: LoadedModel) -> Mapping[int, str] | None:
     """Label names for models that write or spell; other models have their own."""
     if loaded_model.task.writes:
         return Vocabulary(loaded_model.tokenizer)

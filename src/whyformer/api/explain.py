@@ -17,12 +17,13 @@ from whyformer.api.audit import origin_of
 from whyformer.api.batch_scores import score_batch
 from whyformer.api.batches import BATCH_SIZE, example_batches
 from whyformer.api.predictions import Predict, explain_predictions, refuse_beside_predict
+from whyformer.api.what_if import remover_of
 from whyformer.backward.rules import Backward
 from whyformer.batching import check_batch_size, consecutive, in_batches
 from whyformer.errors import WhyformerError
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
-from whyformer.inputs.read import strings_are_texts, texts_in_file
+from whyformer.inputs.read import file_name, strings_are_texts, texts_in_file
 from whyformer.methods.option_checks import check_options
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import device_of, needs_padding_token
@@ -189,7 +190,14 @@ def explain_batch(
         origin_of(loaded_model, example, each, readout, truncate)
         for example, each in zip(examples, one_each(target, len(examples)), strict=True)
     ]
-    return [replace(one, audit=origin) for one, origin in zip(explanations, origins, strict=True)]
+    removers = [
+        remover_of(loaded_model, example, each, truncate)
+        for example, each in zip(examples, one_each(target, len(examples)), strict=True)
+    ]
+    return [
+        replace(one, audit=origin, remover=remover, file=file_name(example))
+        for one, origin, remover, example in zip(explanations, origins, removers, examples, strict=True)
+    ]
 
 
 def _with_name(explanation: Explanation, target: HeadTarget) -> Explanation:

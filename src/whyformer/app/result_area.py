@@ -21,6 +21,7 @@ from whyformer.app.work import Progress, Stopped, Work, follow
 from whyformer.errors import WhyformerError
 
 SUFFIXES = (".html", ".png", ".json")
+MOST_REMOVED = 64  # units in a choice of what to remove
 LOG = logging.getLogger("whyformer.app")
 
 TabAction = Callable[..., TabView]
@@ -39,10 +40,11 @@ class ResultArea:
     view: Any
     python: Any
     command: Any
+    what_if: Any
 
     @property
     def outputs(self) -> list[Any]:
-        audit = [self.audit, self.audit_file, self.view]
+        audit = [self.audit, self.audit_file, self.what_if, self.view]
         return [self.html, self.stop, *self.downloads, *audit, self.python, self.command]
 
 
@@ -54,6 +56,7 @@ def result_area(title: str, text: str, setup: Setup) -> ResultArea:
     with gr.Row(elem_classes="bar"):
         names = [f"↓ {suffix[1:].upper()}" for suffix in SUFFIXES]
         downloads = [gr.DownloadButton(name, interactive=False, **small) for name in names]
+        what_if = gr.Button("What if …", visible=False, **small)
         audit = gr.Button("Audit file", visible=False, **small)
         audit_file = gr.DownloadButton("↓ AUDIT", visible=False, **small)
     view = gr.State(None, time_to_live=setup.limits.kept_seconds)
@@ -61,7 +64,7 @@ def result_area(title: str, text: str, setup: Setup) -> ResultArea:
         plain: dict[str, Any] = {"interactive": False, "wrap_lines": True, "show_line_numbers": False}
         python = gr.Code(label="Python", language="python", **plain)
         command = gr.Code(label="Command line", language="shell", **plain)
-    area = ResultArea(html, stop, downloads, audit, audit_file, view, python, command)
+    area = ResultArea(html, stop, downloads, audit, audit_file, view, python, command, what_if)
     # It reads all weights again and runs the doctor: only on request.
     make = serve_audit(area, setup.visitors, setup.limits.seconds)
     audit.click(
@@ -73,6 +76,18 @@ def result_area(title: str, text: str, setup: Setup) -> ResultArea:
         show_progress_on=audit,
         api_visibility="private",
     )
+    # It asks the model again: on request, and for each further choice of what to remove.
+    ask = serve_what_if(area, setup.visitors, setup.limits.seconds)
+    for event, inputs in ((what_if.click, [view]), (area.html.input, [view])):
+        event(
+            ask,
+            inputs,
+            [html, what_if],
+            concurrency_id="work",
+            concurrency_limit=setup.limits.at_once,
+            show_progress="hidden",
+            api_visibility="private",
+        )
     return area
 
 
@@ -152,6 +167,7 @@ def _shown(view: TabView, area: ResultArea) -> dict[Any, Any]:
         area.html: view.html,
         area.stop: gr.update(visible=False),
         area.audit: gr.update(visible=view.audit is not None),
+        area.what_if: gr.update(visible=view.what_if is not None),
         area.view: view,
         area.python: code.python,
         area.command: code.command,
@@ -164,6 +180,7 @@ def _emptied(area: ResultArea) -> dict[Any, Any]:
         **dict.fromkeys(area.downloads, gr.update(interactive=False)),
         area.audit: gr.update(visible=False),
         area.audit_file: gr.update(visible=False),
+        area.what_if: gr.update(visible=False),
         area.view: None,
         area.python: "",
         area.command: "",
@@ -188,6 +205,33 @@ def serve_audit(area: ResultArea, visitors: Visitors, seconds: float) -> Callabl
         return {area.audit: gr.update(visible=False), area.audit_file: gr.update(value=str(path), visible=True)}
 
     return run
+
+
+def serve_what_if(area: ResultArea, visitors: Visitors, seconds: float) -> Callable[..., dict[Any, Any]]:
+    """The shown result with parts to remove by clicks; further choices are put to the model itself."""
+
+    def run(request: gr.Request, view: TabView | None, event: gr.EventData) -> dict[Any, Any]:
+        removed = getattr(event, "removed", None) or []
+        try:
+            if view is None or view.what_if is None:
+                raise WhyformerError("The result is no longer kept here: explain it again.")
+            subset = checked_units(removed)
+            with visitors.work(name_of(request), area.what_if, seconds) as work:
+                *_, page = follow(lambda work: view.what_if(subset), work)  # type: ignore[misc]
+        except (WhyformerError, OSError) as error:
+            return {area.html: problem(error).html, area.what_if: gr.update(visible=False)}
+        except Stopped:
+            return {area.what_if: gr.update(visible=False)}
+        return {area.html: page, area.what_if: gr.update(visible=False)}
+
+    return run
+
+
+def checked_units(numbers: Any) -> frozenset[int]:
+    """The numbers of removed units, as sent by a page."""
+    if not isinstance(numbers, list) or len(numbers) > MOST_REMOVED or not all(type(one) is int for one in numbers):
+        raise WhyformerError("The choice of what to remove was not understood: click again.")
+    return frozenset(numbers)
 
 
 def download_folder() -> Path:

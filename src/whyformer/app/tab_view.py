@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ from whyformer.errors import reason_of
 from whyformer.files import whole_file
 from whyformer.inputs.layouts import Boxes, Patches
 from whyformer.render import figure, html
+from whyformer.render.coverage import percent
 from whyformer.render.response_view import response_view
 from whyformer.render.shades import declarations
 from whyformer.render.source_view import RANKED, WRITTEN, SourcesView
 from whyformer.render.text_spans import captioned_parts, number, readable, visible
 from whyformer.render.view import ExplanationView, explanation_view, used_shades
+from whyformer.render.what_if_view import what_if_view
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
+from whyformer.results.removal_effects import RemovalEffects
 from whyformer.results.response import Response
 
 TAB_TEMPLATES = Environment(
@@ -32,9 +36,13 @@ TAB_TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+TAB_TEMPLATES.filters["percent"] = percent
 PAGE_STYLE = TAB_TEMPLATES.get_template("app.css").render()
 PASTE = TAB_TEMPLATES.get_template("paste.js").render()
-SCRIPT = TAB_TEMPLATES.get_template("app.js").render(sources=TAB_TEMPLATES.get_template("sources.js").render())
+SCRIPT = TAB_TEMPLATES.get_template("app.js").render(
+    sources=TAB_TEMPLATES.get_template("sources.js").render(),
+    removals=TAB_TEMPLATES.get_template("what_if.js").render(),
+)
 
 FileWriter = Callable[[Path], None]
 Cells = list[tuple[float, float, float, float, str, str]]  # left, top, width, height in percent; name; score
@@ -51,6 +59,8 @@ class TabView:
         choices: The next choices as (shown text, name): labels with their probabilities.
         choice: The current choice.
         audit: A function that writes the audit file; None if there is none.
+        what_if: A function that returns the HTML with parts to remove by clicks, and the model's answer without some
+            of them; None if parts cannot be removed.
     """
 
     html: str
@@ -59,6 +69,7 @@ class TabView:
     choices: Sequence[tuple[str, Any]] = ()
     choice: Any = None
     audit: FileWriter | None = None
+    what_if: Callable[[frozenset[int]], str] | None = None
 
     def save(self, folder: Path) -> dict[str, Path]:
         """Write every download into the folder, and return the files by suffix."""
@@ -74,8 +85,27 @@ def explanations_view(
     """One explanation, or several of one example: side by side, or word by word of a continuation."""
     shown = [shown_explanation(one) for one in explanations]
     page = _page("explanations.html.j2", shown, is_chosen_by_word=is_chosen_by_word, remark=remark)
-    audit = explanations[0].save if len(explanations) == 1 else None
-    return TabView(page, code, explanation_writers(explanations), audit=audit)
+    if len(explanations) > 1:
+        return TabView(page, code, explanation_writers(explanations))
+    (one,) = explanations
+    what_if = ShownRemovals(one) if one.remover is not None and one.answers else None
+    return TabView(page, code, explanation_writers(explanations), audit=one.save, what_if=what_if)
+
+
+@dataclass(eq=False)
+class ShownRemovals:
+    """An explanation with parts to remove by clicks; the model's answers without some of them are kept."""
+
+    explanation: Explanation
+    effects: RemovalEffects | None = None
+
+    def __call__(self, removed: frozenset[int]) -> str:
+        """HTML with the model's answer without these units."""
+        assert self.explanation.remover is not None
+        self.effects = self.explanation.remover(self.explanation, [removed], self.effects)
+        context = {"what_if": what_if_view(self.explanation, self.effects), "removed": sorted(removed)}
+        shown = [shown_explanation(self.explanation)]
+        return _page("explanations.html.j2", shown, is_chosen_by_word=False, remark="", **context)
 
 
 @dataclass(frozen=True)
@@ -102,14 +132,17 @@ def detection_html(picture: str, finds: Sequence[Any], query: int, explanation: 
 
 def _page(template: str, shown: Sequence[ShownExplanation], **context: Any) -> str:
     shades = {name: declarations(name) for name in used_shades(one.view for one in shown)}
-    return TAB_TEMPLATES.get_template(template).render(shades=shades, shown=shown, **context)
+    return TAB_TEMPLATES.get_template(template).render(**{"what_if": None, "shades": shades, "shown": shown, **context})
 
 
 def explanation_writers(explanations: Sequence[Explanation]) -> dict[str, FileWriter]:
     """The files of one explanation, or of several as a comparison."""
     if len(explanations) == 1:
         (explanation,) = explanations
-        return dict.fromkeys((".html", ".png", ".json"), explanation.save)
+        return {
+            ".html": partial(explanation.save, what_if=False),  # it would ask the model again at every click
+            **dict.fromkeys((".png", ".json"), explanation.save),
+        }
     headings = [explanation.manner for explanation in explanations]
     return comparison_writers([list(explanations)], [explanations[0].target], headings, "Whyformer")
 

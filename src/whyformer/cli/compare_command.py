@@ -214,15 +214,39 @@ def write_grid(grid: ComparisonGrid, out: Path, title: str, models: int, *, unit
     from whyformer.render import figure, html
 
     titles = [_row_title(row, source, models) for row, source in zip(grid.rows, grid.sources, strict=True)]
-    headings = [call.title for call in grid.calls]
-    about = ABOUT_METHODS if {DEFAULT_NAME, "random"} <= set(headings) else ""
+    rows, headings = merge_default(grid.rows, [call.title for call in grid.calls])
+    about = ABOUT_METHODS if "random" in headings else ""
     with writing(out), whole_file(out) as unfinished:
         if out.suffix.lower() == ".html":
             unfinished.write_text(
-                html.comparison_page(grid.rows, titles, headings, title, about=about, units=units), encoding="utf-8"
+                html.comparison_page(rows, titles, headings, title, about=about, units=units), encoding="utf-8"
             )
         else:
-            figure.grid(grid.rows, titles, headings, units=units).save(unfinished, "PNG")
+            figure.grid(rows, titles, headings, units=units).save(unfinished, "PNG")
+
+
+def merge_default(
+    rows: Sequence[Sequence[Explanation | None]], headings: Sequence[str]
+) -> tuple[list[list[Explanation | None]], list[str]]:
+    """The columns without the default's where another shows the same; that one comes first, and says so."""
+    columns = list(range(len(headings)))
+    default = headings.index(DEFAULT_NAME) if DEFAULT_NAME in headings else None
+    twin = next((one for one in columns if default not in (None, one) and _are_same(rows, default, one)), None)
+    if default is None or twin is None:
+        return [list(row) for row in rows], list(headings)
+    order = [twin, *(one for one in columns if one not in (twin, default))]
+    named = [f"{headings[one]} (default)" if one == twin else headings[one] for one in order]
+    return [[row[one] for one in order] for row in rows], named
+
+
+def _are_same(rows: Sequence[Sequence[Explanation | None]], one: int | None, other: int) -> bool:
+    """Whether two columns are by the same methods with the same options."""
+    assert one is not None
+    return all(_manner_of(row[one]) == _manner_of(row[other]) for row in rows)
+
+
+def _manner_of(cell: Explanation | None) -> tuple[str, Any] | None:
+    return None if cell is None else (cell.method, cell.options)
 
 
 def print_documents(grid: ComparisonGrid) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,14 @@ from rich.console import Console
 
 from whyformer.api.explain import explain
 from whyformer.api.explain_continuation import continuation
-from whyformer.cli.call_arguments import ABOUT_METHODS, DEFAULT_NAME
 from whyformer.errors import UnsupportedModel
 from whyformer.files import whole_file
 from whyformer.methods.registry import trace_methods
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.zoo import ZOO
 from whyformer.progress import track
-from whyformer.render import html
+from whyformer.render.coverage import finding
+from whyformer.render.overview import Card, overview_page
 from whyformer.results.explanation import Explanation
 from whyformer.scenes import example
 from whyformer.targets.scores import Target, contrast
@@ -30,57 +31,83 @@ REVIEW = (
 POST = "Has anybody seen pictures of the last shuttle launch? The orbit looked lower than NASA had announced."
 SCENE = 3  # the seed of a plain scene with a plain question
 REPLY_WORDS = 12  # at most, of the reply to it
+LEADING = 3  # examples that are open
+ABOUT = (
+    "Small models that come with the package answer, and an explanation says what each answer depends on: orange "
+    "speaks for it, blue against it. A colour is full at four times the average score of its map; random is noise, "
+    "for comparison."
+)
 
 
-def demo_examples() -> Iterator[tuple[str, Any, Target]]:
-    """Model, example and target of each row."""
+@dataclass(frozen=True)
+class DemoExample:
+    """An example of the demo: its model, its content, its target, what is asked in words, and its own page, if any."""
+
+    model: str
+    content: Any
+    target: Target
+    asked: str
+    page: str = ""
+
+
+def demo_examples() -> Iterator[DemoExample]:
+    """The examples, the most telling first."""
     scene = example(SCENE)
-    yield "mini-vit", CAT, "predicted"
-    yield "mini-vit", CAT, contrast("cat", "dog")
-    yield "mini-vit-mae", CAT, "predicted"
-    yield "mini-bert", REVIEW, "predicted"
-    yield "mini-news", POST, "predicted"
-    yield "mini-clip", (scene.image, scene.caption), "predicted"
-    yield "mini-clip", (CAT, ["a photo of a cat", "a photo of a dog"]), "predicted"
-    yield "mini-detr", scene.image, "predicted"
-    yield "mini-lxmert", (scene.regions, scene.question), "predicted"
-    yield "mini-visualbert", (scene.regions, scene.question), "predicted"
-    yield "mini-gpt", "The acting is great, but the story is", "predicted"
-    yield "mini-t5", (f"{scene.question} {scene.description}", scene.reply.rpartition(" ")[0]), "predicted"
+    asked = scene.question.capitalize()
+    yield DemoExample("mini-vit", CAT, "predicted", "Why cat?", "cat.html")
+    yield DemoExample("mini-bert", REVIEW, "predicted", "Is this review positive?", "review.html")
+    yield DemoExample("mini-lxmert", (scene.regions, scene.question), "predicted", asked, "scene.html")
+    yield DemoExample("mini-vit", CAT, contrast("cat", "dog"), "Why cat rather than dog?")
+    yield DemoExample("mini-vit-mae", CAT, "predicted", "Why cat, for another model?")
+    yield DemoExample("mini-news", POST, "predicted", "Which newsgroup?")
+    yield DemoExample("mini-clip", (scene.image, scene.caption), "predicted", "Does the caption fit?")
+    yield DemoExample("mini-clip", (CAT, ["a photo of a cat", "a photo of a dog"]), "predicted", "Which caption fits?")
+    yield DemoExample("mini-detr", scene.image, "predicted", "Why was this object found?")
+    yield DemoExample("mini-visualbert", (scene.regions, scene.question), "predicted", asked)
+    yield DemoExample("mini-gpt", "The acting is great, but the story is", "predicted", "What comes next?")
+    described = f"{scene.question} {scene.description}", scene.reply.rpartition(" ")[0]
+    yield DemoExample("mini-t5", described, "predicted", "What does it answer?")
 
 
 def write_demo(folder: Path, *, quiet: bool = False) -> list[Path]:
-    """Explain every bundled example by the default and every method that applies, and write two pages.
+    """Explain every bundled example by the default and every method that applies, and write pages.
 
-    The first has a row per example, the second each word that mini-vlm writes about a scene, on its picture.
+    The index has each finding, with the other methods folded. Further pages let their reader remove parts of the first
+    examples, and show each word that mini-vlm writes about a scene, on its picture.
     """
     folder.mkdir(parents=True, exist_ok=True)
     is_terminal = Console(stderr=True).is_terminal
-    columns: dict[str, str | None] = {DEFAULT_NAME: None, **{name: name for name in trace_methods()}}
-    rows: list[list[Explanation | None]] = []
-    titles: list[str] = []
-    examples = list(demo_examples())
-    for name, content, target in track(examples, "Explaining", progress=is_terminal and not quiet):
-        model = resolve_model(name)
-        row = [_explanation(content, model, target, method) for method in columns.values()]
-        rows.append(row)
-        titles.append(next(f"{cell.answer} · {name}" for cell in row if cell is not None))
+    examples, cards, pages = list(demo_examples()), list[Card](), list[Path]()
+    for one in track(examples, "Explaining", progress=is_terminal and not quiet):
+        card = _card(one, resolve_model(one.model))
+        cards.append(card)
+        if one.page:
+            pages.append(folder / one.page)
+            card.explanation.save(pages[-1])
         if not is_terminal and not quiet:  # a log shows no bar
-            print(f"{len(rows)} of {len(examples)}: {titles[-1]}", flush=True)
-    page = folder / "index.html"
-    with whole_file(page) as unfinished:
-        unfinished.write_text(
-            html.comparison_page(rows, titles, list(columns), "Why these answers?", about=ABOUT_METHODS),
-            encoding="utf-8",
-        )
-    scene = example(SCENE)
-    words = folder / "words.html"
+            print(f"{len(cards)} of {len(examples)}: {finding(card.explanation)}", flush=True)
+    index, words, scene = folder / "index.html", folder / "words.html", example(SCENE)
     continuation((scene.image, scene.question), model="mini-vlm", tokens=REPLY_WORDS).save(words)
-    return [page, words]
+    links = {"Every word that a model writes about a picture, with its sources": words.name}
+    with whole_file(index) as unfinished:
+        unfinished.write_text(overview_page("Why these answers?", ABOUT, cards, LEADING, links), encoding="utf-8")
+    return [index, words, *pages]
 
 
-def _explanation(content: Any, model: LoadedModel, target: Target, method: str | None) -> Explanation | None:
+def _card(one: DemoExample, model: LoadedModel) -> Card:
+    """The explanation by the default, and by each other method that applies."""
+    default = explain(one.content, model, one.target)
+    others = {name: _explanation(one, model, name) for name in trace_methods()}
+    different = {
+        name: other
+        for name, other in others.items()
+        if other is not None and (other.method, other.options) != (default.method, default.options)
+    }
+    return Card(one.asked, default, different, one.page)
+
+
+def _explanation(one: DemoExample, model: LoadedModel, method: str) -> Explanation | None:
     try:
-        return explain(content, model, target, method)
+        return explain(one.content, model, one.target, method)
     except UnsupportedModel:
         return None

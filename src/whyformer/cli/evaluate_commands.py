@@ -79,11 +79,11 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder the page is written to.")] = Path("demo"),
     quiet: command_options.OnlyErrors = False,
 ) -> None:
-    """Explain the bundled examples with the bundled models by every method, and write two pages that show them."""
+    """Explain the bundled examples with the bundled models by every method, and write pages that show them."""
     from whyformer.cli.demo import write_demo
     from whyformer.cli.output import check_out_folder, writing
 
     check_out_folder(out)
     with writing(out):
-        pages = write_demo(out, quiet=quiet)
-    announce(f"Written to {' and '.join(map(safe, pages))}: open them in a browser.", quiet=quiet)
+        index, *_ = write_demo(out, quiet=quiet)
+    announce(f"Written to {safe(index)}: open it in a browser.", quiet=quiet)

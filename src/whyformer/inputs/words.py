@@ -23,6 +23,19 @@ _PUNCTUATION = regex.compile(r"\p{P}+")
 _OPENING = regex.compile(r"[\p{Ps}\p{Pi}]+")
 
 
+# English words without content: the first words of an answer, rarely the answer itself.
+FUNCTION_WORDS = frozenset(
+    "a an and are as at be been but by do does for from had has have he her his i if in into is it its not of on one "
+    "or she so than that the their them then there these they this those to was we were what when where which who "
+    "whose will with you your".split()
+)
+
+
+def content_words(text: str) -> set[str]:
+    """The distinct words of a text in lower case, without English function words."""
+    return set(re.findall(r"\w+", text.lower())) - FUNCTION_WORDS
+
+
 def word_ranges(text: str) -> list[CharRange]:
     """Character ranges of the words: split at white space and, in scripts without spaces, at Unicode's boundaries."""
     spans: list[CharRange] = []

@@ -26,6 +26,7 @@ OF_WORDS = (
     "Words above 0 speak for the answer, words below 0 against it. The scores rank them; they are not what deleting a "
     "word would change."
 )
+OF_BOTH = OF_WORDS.replace("Words above 0", "Words and places above 0").replace("words below 0", "those below 0")
 OF_OTHERS = "Patches, regions or moments above 0 speak for the answer, those below 0 against it. The scores rank them."
 
 
@@ -89,8 +90,8 @@ def evidence(trace: Trace) -> Attribution:
             both = both + share(beta[stream], others) if stream in beta else both
             scores[stream] = scores[stream] + both.masked_fill(kinds[stream].words, 0.0)
     is_read = any(bool(kinds[stream].words.any()) for stream in by_stream)
-    remarks = {OF_WORDS: is_read, OF_OTHERS: bool(with_others)}
-    return Attribution(scores, remarks=tuple(remark for remark, is_true in remarks.items() if is_true))
+    remark = OF_BOTH if is_read and with_others else OF_WORDS if is_read else OF_OTHERS
+    return Attribution(scores, remarks=(remark,) if is_read or with_others else ())
 
 
 def state_scores(trace: Trace) -> dict[str, list[TokenScores]]:

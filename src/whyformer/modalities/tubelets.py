@@ -19,7 +19,7 @@ from whyformer.inputs.layouts import Box
 from whyformer.render import canvas
 from whyformer.render.cells import shade, style
 from whyformer.render.colour import ink, rgb, score_scale
-from whyformer.render.heatmaps import CUT_OFF, GREY_LUMA, blend, upsample
+from whyformer.render.heatmaps import heated, upsample
 from whyformer.render.html import TEMPLATES
 from whyformer.render.layout_kinds import LAYOUT_KINDS, LayoutKind
 from whyformer.render.sound_picture import BLOCKS
@@ -144,14 +144,12 @@ def by_step(part: Part) -> np.ndarray:
 
 
 def frame_heatmap(part: Part, number: int) -> Image.Image:
-    """Draw a frame in grey with its step's scores as a heatmap, on one scale for the whole video."""
+    """Draw a frame with its step's scores as a heatmap, on one scale for the whole video."""
     layout, scale = _layout(part), score_scale(part.scores)
     frame, step = layout.frames[number], number // layout.frames_per_step
     grid = scale.strength(part.scores).reshape(layout.steps, layout.rows, layout.columns)[step]
     strength, inside = upsample(grid, layout.box, frame.size)
-    grey = 0.05 + 0.78 * (np.asarray(frame.convert("RGB"), np.float64) / 255 @ GREY_LUMA)
-    colours = np.where(inside[..., None], blend(grey, strength, scale), CUT_OFF * grey[..., None])
-    return Image.fromarray(np.rint(np.clip(colours, 0, 1) * 255).astype(np.uint8))
+    return heated(frame, strength, inside)
 
 
 def figure(part: Part, width: int) -> Image.Image:
@@ -170,14 +168,20 @@ def figure(part: Part, width: int) -> Image.Image:
     return canvas.stack([*lines, _curve(by_step(part), width, lines[0].width), title], gap=10)
 
 
+def _heights(sums: np.ndarray) -> np.ndarray:
+    """The height of each bar of a curve, 1 for the largest."""
+    heights: np.ndarray = sums / (np.abs(sums).max() or 1)
+    return heights
+
+
 def _curve(sums: np.ndarray, width: int, strip: int) -> Image.Image:
     """Draw a bar for each step, below its frame if these fit one line: up for positive, down for negative."""
     scale = score_scale(sums)
     sheet = Image.new("RGB", (width, CURVE_HEIGHT), canvas.WHITE)
-    pen, strength = ImageDraw.Draw(sheet), scale.strength(sums)
+    pen = ImageDraw.Draw(sheet)
     ground = (CURVE_HEIGHT - 1) * (0.5 if scale.is_diverging else 1)
-    colours = scale.colours(strength, "light")
-    for step, (share, colour) in enumerate(zip(strength.tolist(), colours, strict=True)):
+    colours = scale.colours(scale.strength(sums), "light")
+    for step, (share, colour) in enumerate(zip(_heights(sums).tolist(), colours, strict=True)):
         left, right = (round(edge * (strip + FRAME_GAP) / len(sums)) for edge in (step, step + 1))
         top, bottom = sorted((ground, ground - share * ground))
         pen.rectangle((left, top, right - min(FRAME_GAP, (right - left) // 3) - 1, bottom), fill=rgb(colour))
@@ -188,12 +192,12 @@ def _curve(sums: np.ndarray, width: int, strip: int) -> Image.Image:
 def lines(part: Part, width: int) -> list[str]:
     """Relevance over time in block characters, and the patches of the strongest step in shades."""
     layout, sums = _layout(part), by_step(part)
-    strength = score_scale(sums).strength(sums)
+    heights, strength = _heights(sums), score_scale(sums).strength(sums)
     places = np.arange(width) * layout.steps // width
-    strongest = int(np.abs(strength).argmax())
+    strongest = int(np.abs(sums).argmax())
     grid = score_scale(part.scores).strength(part.scores).reshape(layout.steps, layout.rows, layout.columns)
     return [
-        "".join(BLOCKS[round(abs(strength[step]) * 8)] for step in places),
+        "".join(BLOCKS[round(abs(heights[step]) * 8)] for step in places),
         "".join(shade(strength[step]) for step in places).rstrip(),
         _ends(layout, width),
         f"{layout.moments[strongest]}:",
@@ -216,9 +220,9 @@ def coloured(part: Part, width: int) -> list[Text]:
         for upper, lower in zip(pixels[::2], pixels[1::2], strict=True)
     ]
     scale = score_scale(sums)
-    strength = scale.strength(sums)[np.arange(width) * layout.steps // width]
-    grounds = [rgb(colour) for colour in scale.colours(strength, "dark")]
-    marks = [BLOCKS[round(abs(value) * 8)] for value in strength.tolist()]
+    columns = sums[np.arange(width) * layout.steps // width]
+    grounds = [rgb(colour) for colour in scale.colours(scale.strength(columns), "dark")]
+    marks = [BLOCKS[round(abs(value) * 8)] for value in _heights(columns).tolist()]
     curve = Text.assemble(*((mark, style(ink(ground), ground)) for mark, ground in zip(marks, grounds, strict=True)))
     return [*blocks, curve, Text(_ends(layout, width), "dim")]
 
@@ -235,15 +239,15 @@ def page(part: Part, side: int) -> Markup:
     """
     layout, sums = _layout(part), by_step(part)
     heat = [frame_heatmap(part, frame) for frame in range(len(layout.frames))]
-    strength, moments = score_scale(sums).strength(sums), layout.moments
-    strongest = int(np.abs(strength).argmax())
+    heights, moments = _heights(sums), layout.moments
+    strongest = int(np.abs(sums).argmax())
     bars = [
         {
             "moment": moment,
             "score": number(sums[step]),
             "top": f"{100 * step / layout.steps:.4f}",
-            "height": f"{100 * abs(strength[step]):.1f}",
-            "is_against": strength[step] < 0,
+            "height": f"{100 * abs(heights[step]):.1f}",
+            "is_against": sums[step] < 0,
             "is_strongest": step == strongest,
         }
         for step, moment in enumerate(moments)

@@ -74,12 +74,12 @@ def shade_key(part: Part) -> str:
 
 def region_list(part: Part) -> list[str]:
     """The strongest regions with their bars, and their numbers on the picture."""
-    strength, with_number = score_scale(part.scores).strength(part.scores), len(leading_regions(part))
+    lengths, with_number = part.scores / (np.abs(part.scores).max(initial=0) or 1), len(leading_regions(part))
     order = strongest_first(part.scores)[:LISTED_REGIONS]
     width = max((len(part.tokens[region]) for region in order), default=0)
     return [
         f"{rank if rank <= with_number else ' '} {part.tokens[region]:{width}} {number(part.scores[region]):>9}"
-        f" {_bar(strength[region])}".rstrip()
+        f" {_bar(lengths[region])}".rstrip()
         for rank, region in enumerate(order, start=1)
     ]
 
@@ -92,8 +92,8 @@ def _block(upper: RGB, lower: RGB, digit: str | None) -> tuple[str, Style]:
     return ("▀", style(upper, lower)) if digit is None else (digit, style(ink(lower), lower) + Style(bold=True))
 
 
-def _bar(strength: float) -> str:
-    return (FOR if strength >= 0 else AGAINST)[-1] * round(CELL_BAR * abs(strength))
+def _bar(length: float) -> str:
+    return (FOR if length >= 0 else AGAINST)[-1] * round(CELL_BAR * abs(length))
 
 
 def _patch_rows(part: Part, layout: Patches) -> list[list[str]]:

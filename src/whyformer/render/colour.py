@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal
 
 import numpy as np
 
-Ground = Literal["light", "dark", "photo"]
+Ground = Literal["light", "dark"]
 RGB = tuple[int, int, int]
-LevelKind = Literal["only", "for", "against"]
+LevelKind = Literal["for", "against"]
 
 STEPS = 101
-# From this many scores on they belong to pixels, and this share of them is within the displayed range.
-PIXELS, MOST_PIXELS = 4096, 0.99
+# A full colour is this many times the average size of a map's scores. Noise never gets near it: the largest of uniform
+# random scores is twice their average. Of a few scores, a full colour is this share of all.
+FULL, FULL_SHARE = 4.0, 0.75
+# This share of a full colour stands out: it is outlined, and counted in titles and legends. Uniform noise stays below.
+STANDS_OUT = 0.55
+# Where few scores outweigh all others, they stay distinct: a full colour is at least this share of the largest. From
+# this many scores on they belong to pixels, and the largest is that of this share of them.
+CLIPPED, PIXELS, MOST_PIXELS = 1 / 3, 4096, 0.99
+# A photograph keeps this share of its light where scores are 0, and is tinted up to this opacity where they are full.
+VEIL, TINT, MIDDLE_GREY = 0.55, 0.4, 0.6
 
 _TO_CONE = np.array(
     [
@@ -40,6 +48,12 @@ def srgb(lab: np.ndarray) -> np.ndarray:
     return np.where(linear <= 0.0031308, 12.92 * linear, encoded)
 
 
+def oklab(colours: np.ndarray) -> np.ndarray:
+    """Convert sRGB in 0..1 to OKLab."""
+    cones: np.ndarray = np.cbrt(linear_light(colours) @ np.linalg.inv(_TO_LINEAR).T)
+    return cones @ np.linalg.inv(_TO_CONE).T
+
+
 def linear_light(colours: np.ndarray) -> np.ndarray:
     """Convert sRGB in 0..1 to linear light."""
     return np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
@@ -58,38 +72,35 @@ class Shade:
         return self.chroma * np.array([np.cos(np.radians(self.hue)), np.sin(np.radians(self.hue))])
 
 
-def ramp(start: Shade, end: Shade, bend: Shade | None = None) -> np.ndarray:
-    """STEPS colours from start to end, equal steps of lightness and of OKLab distance, curving towards bend."""
-    middle = (start.plane + end.plane) / 2 if bend is None else bend.plane
-    time = np.linspace(0, 1, 4001)[:, None]
-    curve = (1 - time) ** 2 * start.plane + 2 * time * (1 - time) * middle + time**2 * end.plane
-    travelled = np.concatenate([[0.0], np.linalg.norm(np.diff(curve, axis=0), axis=1).cumsum()])
-    even = np.linspace(0, travelled[-1], STEPS)
-    plane = [np.interp(even, travelled, curve[:, axis]) for axis in (0, 1)]
-    return srgb(np.stack([np.linspace(start.lightness, end.lightness, STEPS), *plane], axis=1))
+def ramp(start: Shade, end: Shade) -> np.ndarray:
+    """STEPS colours from start to end, equal steps of lightness and of OKLab distance."""
+    time = np.linspace(0, 1, STEPS)[:, None]
+    plane = (1 - time) * start.plane + time * end.plane
+    return srgb(np.concatenate([(1 - time) * start.lightness + time * end.lightness, plane], axis=1))
 
 
-PAPER, NIGHT, PHOTO = Shade(0.99), Shade(0.24), Shade(0.5)
+PAPER, NIGHT = Shade(0.99), Shade(0.24)
 
+# Orange speaks for the answer, blue against it: equally strong, and distinct in every kind of colour vision.
 RAMPS: dict[tuple[Ground, LevelKind], np.ndarray] = {
-    ("light", "only"): ramp(PAPER, Shade(0.68, 0.185, 45), bend=Shade(0.85, 0.12, 85)),
     ("light", "for"): ramp(PAPER, Shade(0.66, 0.17, 42)),
     ("light", "against"): ramp(PAPER, Shade(0.66, 0.17, 255)),
-    ("dark", "only"): ramp(NIGHT, Shade(0.88, 0.16, 95), bend=Shade(0.55, 0.24, 5)),
     ("dark", "for"): ramp(NIGHT, Shade(0.7, 0.155, 48)),
     ("dark", "against"): ramp(NIGHT, Shade(0.7, 0.155, 250)),
-    ("photo", "only"): ramp(PHOTO, Shade(0.89, 0.17, 98), bend=Shade(0.6, 0.3, 5)),
-    ("photo", "for"): ramp(PHOTO, Shade(0.7, 0.16, 48)),
-    ("photo", "against"): ramp(PHOTO, Shade(0.7, 0.16, 250)),
 }
+TINTS: dict[LevelKind, Shade] = {"for": Shade(0.72, 0.165, 55), "against": Shade(0.72, 0.15, 250)}
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The displayed range of scores: from 0 to the largest, or symmetric around 0 if some are negative."""
+    """The displayed range of scores: from 0 to a full colour, or symmetric around 0 if some are negative.
+
+    `average` is the mean size of the scores; 0 if unknown.
+    """
 
     low: float
     high: float
+    average: float = 0.0
 
     @property
     def is_diverging(self) -> bool:
@@ -103,8 +114,6 @@ class Scale:
 
     def colours(self, strength: np.ndarray, ground: Ground) -> np.ndarray:
         """sRGB in 0..1 for each strength, for a background."""
-        if not self.is_diverging:
-            return _at(RAMPS[ground, "only"], strength)
         rising, falling = _at(RAMPS[ground, "for"], strength), _at(RAMPS[ground, "against"], -strength)
         return np.where(np.asarray(strength)[..., None] < 0, falling, rising)
 
@@ -114,10 +123,46 @@ def _at(table: np.ndarray, strength: np.ndarray) -> np.ndarray:
 
 
 def score_scale(scores: np.ndarray) -> Scale:
-    """The displayed range of these scores; for pixels, outliers are clipped to keep the others visible."""
-    size = np.abs(scores)
-    high = float(np.quantile(size, MOST_PIXELS) if size.size > PIXELS else 0) or float(size.max(initial=0))
-    return Scale(-high if (scores < 0).any() else 0.0, high)
+    """The displayed range of these scores, by their spread: full colours are for scores far above the average."""
+    size = np.abs(np.asarray(scores, np.float64))
+    largest = float(size.max(initial=0))
+    if not largest:
+        return Scale(0.0, 0.0)
+    relative = size / largest  # sums of the largest floats overflow
+    average = float(relative.mean())
+    top = float(np.quantile(relative, MOST_PIXELS)) if size.size >= PIXELS else 1.0
+    high = largest * max(min(FULL, FULL_SHARE * size.size) * average, CLIPPED * top)
+    return Scale(-high if (scores < 0).any() else 0.0, high, largest * average)
+
+
+def photo_layer(strength: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Colour and opacity of the layer that shows strengths on a photograph: a veil at 0, a tint on full light at 1."""
+    sign, share = np.asarray(strength) < 0, np.zeros(np.shape(strength))
+    tint = np.zeros((*np.shape(strength), 3))
+    for kind, own in (("for", ~sign), ("against", sign)):
+        share[own] = np.interp(np.abs(strength)[own], np.linspace(0, 1, STEPS), _even_shares(kind))
+        tint[own] = _tint(kind)
+    opacity = 1 - (1 - TINT * share) * _light(share)
+    colours: np.ndarray = (TINT * share / opacity)[..., None] * tint
+    return colours, opacity
+
+
+@cache
+def _even_shares(kind: LevelKind) -> np.ndarray:
+    """How far between veil and tint each step is, so that steps on middle grey are equally far apart in OKLab."""
+    share = np.linspace(0, 1, 4001)[:, None]
+    path = oklab((1 - TINT * share) * _light(share) * MIDDLE_GREY + TINT * share * _tint(kind))
+    travelled = np.concatenate([[0.0], np.linalg.norm(np.diff(path, axis=0), axis=1).cumsum()])
+    return np.interp(np.linspace(0, travelled[-1], STEPS), travelled, share[:, 0])
+
+
+def _light(share: np.ndarray) -> np.ndarray:
+    light: np.ndarray = VEIL + (1 - VEIL) * share
+    return light
+
+
+def _tint(kind: LevelKind) -> np.ndarray:
+    return srgb(np.array([TINTS[kind].lightness, *TINTS[kind].plane]))
 
 
 def rgb(colour: np.ndarray) -> RGB:

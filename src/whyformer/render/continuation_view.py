@@ -57,6 +57,7 @@ def continuation_view(continuation: Continuation) -> SourcesView:
         rows=ranked_rows(scores),
         facts=tuple(facts if len(facts) == len(scores) else [*facts, ""]),
         is_diverging=bool((scores < 0).any()),
+        asked=" ".join(text for stream in streams for text in _texts_before(stream)),
         options=tuple(option_lines(last)),
         notes=tuple(dict.fromkeys(readable(note) for one in continuation.explanations for note in one.notes)),
     )
@@ -71,6 +72,13 @@ def _streams(continuation: Continuation) -> Iterator[_Stream]:
         count = first.parts[name].layout.size if name in first.parts else 0
         if isinstance(part.layout, WordPieces):
             yield _Stream(part, part.layout, caption, columns[name], count)
+
+
+def _texts_before(stream: _Stream) -> Iterator[str]:
+    """The texts of a stream before anything was written."""
+    end = stream.layout.offsets[stream.count][0] if stream.count < stream.layout.size else None
+    *others, last = stream.layout.texts
+    yield from (*others, last[:end])
 
 
 def _scored_parts(continuation: Continuation) -> Iterator[ScoredPartView]:

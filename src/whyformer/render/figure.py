@@ -13,15 +13,15 @@ from whyformer.inputs.layouts import Boxes, Frames, Patches, Spectrogram, WordPi
 from whyformer.render import canvas
 from whyformer.render.canvas import Chip
 from whyformer.render.colour import Scale, rgb
+from whyformer.render.coverage import coverage_remark, finding
 from whyformer.render.fonts import missing_characters, text_width
-from whyformer.render.heatmaps import REGION_OPACITY, display_side, heat_bar, original, overlay
+from whyformer.render.heatmaps import display_side, heat_bar, original, overlay
 from whyformer.render.layout_kinds import kind_of
 from whyformer.render.sound_picture import sound_picture
 from whyformer.render.text_spans import (
     ScoredSpan,
     TextUnits,
     captioned_parts,
-    offset_remark,
     part_scale,
     readable,
     region_ranking,
@@ -54,7 +54,7 @@ def legend(part: Part, *, width: int = 300, units: TextUnits = "word") -> Image.
     bar = Image.fromarray(np.repeat(colours[None], 14, axis=0))
     if scale.high == 0:
         return canvas.stack([bar, canvas.label(scale_texts(scale)[0], width, 16)], gap=4)
-    remarks = [canvas.label(remark, width, 14)] if (remark := offset_remark(part)) else []
+    remarks = [canvas.label(remark, width, 14)] if (remark := coverage_remark(part, units)) else []
     return canvas.stack([bar, _spread_out(list(scale_texts(scale)), width), *remarks], gap=4)
 
 
@@ -62,10 +62,14 @@ def explanation_figure(explanation: Explanation, *, units: TextUnits = "word") -
     """Draw the whole explanation: title, original beside overlay or coloured text, legend."""
     parts = _parts_figure(captioned_parts(explanation), units)
     width = max(640, parts.width)
-    headline = canvas.label(explanation.headline, width, 26, colour=canvas.INK, bold=True)
+    headline = canvas.label(finding(explanation, units), width, 26, colour=canvas.INK, bold=True)
+    about = canvas.label(f"by {explanation.manner} on {visible(explanation.model)}", width, 17)
     notes = [readable(note) for note in explanation.notes] + _font_advice(explanation)
     return canvas.on_sheet(
-        canvas.stack([headline, parts, *(canvas.label(note, width, 17) for note in notes)], gap=20), margin=MARGIN
+        canvas.stack(
+            [canvas.stack([headline, about], gap=4), parts, *(canvas.label(note, width, 17) for note in notes)], gap=20
+        ),
+        margin=MARGIN,
     )
 
 
@@ -187,8 +191,6 @@ def _font_advice(explanation: Explanation) -> list[str]:
 
 def _bar(part: Part, scale: Scale, width: int) -> np.ndarray:
     match part.layout:
-        case Boxes():
-            return heat_bar(scale, width, REGION_OPACITY)
         case WordPieces() | Frames():
             strength = np.linspace(-1 if scale.is_diverging else 0, 1, width) * (scale.high > 0)
             return scale.colours(strength, "light")

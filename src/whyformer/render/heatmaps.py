@@ -10,21 +10,18 @@ import numpy as np
 from PIL import Image
 
 from whyformer.inputs.layouts import Box, Boxes, Patches, PictureLayout
-from whyformer.render.colour import STEPS, Scale, score_scale
-from whyformer.render.marks import draw_frame, draw_line, draw_numbers, edges
+from whyformer.render.colour import MIDDLE_GREY, PIXELS, STANDS_OUT, STEPS, Scale, photo_layer, score_scale
+from whyformer.render.marks import CASING, OUTLINES, draw_frame, draw_line, draw_numbers, edges, isoline
 
 if TYPE_CHECKING:
     from whyformer.results.part import Part
 
 SMALLEST_SIDE = 320
-OPACITY = 0.9
-# Regions are filled evenly, so full opacity would hide their content.
-REGION_OPACITY = 0.72
 # Brightness of cropped areas, and of areas between regions.
-CUT_OFF, BETWEEN_REGIONS, THIN_LINE = 0.4, 0.6, 0.5
-GREY_LUMA = np.array([0.2126, 0.7152, 0.0722])
+CUT_OFF, BETWEEN_REGIONS, THIN_LINE = 0.35, 0.5, 0.5
 # Numbered regions: their maximum number, and their minimum share of the strongest score.
 MOST_NUMBERED, LEAST_NUMBERED = 3, 0.1
+LINE = 0.5  # least opacity of a pixel of an outline in a layer of whole colours
 
 
 def rgb_picture(image: Image.Image) -> Image.Image:
@@ -91,16 +88,30 @@ def upsample(grid: np.ndarray, box: Box, size: tuple[int, int]) -> tuple[np.ndar
     return values, inside
 
 
-def blend(grey: np.ndarray, strength: np.ndarray, scale: Scale, most_opaque: float = OPACITY) -> np.ndarray:
-    """Blend a heatmap over grey, with opacity by absolute score."""
-    opacity = _opacity(strength, most_opaque)[..., None]
-    colours: np.ndarray = (1 - opacity) * grey[..., None] + opacity * scale.colours(strength, "photo")
-    return colours
+def heated(
+    photograph: Image.Image,
+    strength: np.ndarray,
+    inside: np.ndarray,
+    *,
+    outlined: bool = True,
+    outside: float = CUT_OFF,
+) -> Image.Image:
+    """The photograph in its colours under a heatmap, with outlines around what stands out; darker without scores."""
+    light = np.asarray(photograph.convert("RGB"), np.float64) / 255
+    shown = np.where(inside[..., None], blend(light, strength), outside * light)
+    if outlined:
+        for sign, colour in zip((1, -1), OUTLINES, strict=True):
+            casing, line = (own[..., None] * inside[..., None] for own in isoline(sign * strength, STANDS_OUT))
+            shown = (1 - casing) * shown + casing * CASING
+            shown = (1 - line) * shown + line * colour
+    return Image.fromarray(np.rint(np.clip(shown, 0, 1) * 255).astype(np.uint8))
 
 
-def _opacity(strength: np.ndarray, most_opaque: float) -> np.ndarray:
-    opacity: np.ndarray = most_opaque * np.clip(np.abs(strength), 0, 1) ** 0.7
-    return opacity
+def blend(light: np.ndarray, strength: np.ndarray) -> np.ndarray:
+    """Lay the colours of strengths over the colours of a photograph, sRGB in 0..1."""
+    colours, opacity = photo_layer(strength)
+    blended: np.ndarray = (1 - opacity[..., None]) * light + opacity[..., None] * colours
+    return blended
 
 
 def picture_layout(part: Part) -> PictureLayout:
@@ -134,25 +145,34 @@ def overlay(part: Part, *, longest_side: int | None = None) -> Image.Image:
 
 
 def heat_picture(layout: PictureLayout, scores: np.ndarray) -> Image.Image:
-    """Draw the scores as a heatmap over the grey picture; areas without scores are darker."""
-    scale = score_scale(scores)
-    strength, inside = spread_scores(layout, scale.strength(scores))
-    grey = 0.05 + 0.78 * (np.asarray(layout.image, np.float64) / 255 @ GREY_LUMA)
-    opacity, outside = (REGION_OPACITY, BETWEEN_REGIONS) if isinstance(layout, Boxes) else (OPACITY, CUT_OFF)
-    colours = np.where(inside[..., None], blend(grey, strength, scale, opacity), outside * grey[..., None])
-    return Image.fromarray(np.rint(np.clip(colours, 0, 1) * 255).astype(np.uint8))
+    """Draw the scores as a heatmap over the picture in its colours; areas without scores are darker."""
+    strength, inside = spread_scores(layout, score_scale(scores).strength(scores))
+    if isinstance(layout, Boxes):
+        return heated(layout.image, strength, inside, outlined=False, outside=BETWEEN_REGIONS)
+    return heated(layout.image, strength, inside, outlined=has_outlines(layout.size))
+
+
+def has_outlines(scores: int) -> bool:
+    """Whether so many scores get outlines: those of single pixels would be a thicket."""
+    return scores < PIXELS
 
 
 def heat_layer(layout: PictureLayout, scores: np.ndarray, longest_side: int) -> Image.Image:
-    """The heatmap as a layer over a grey picture: transparent where scores are 0, dark where there are none."""
-    layout, scale = display_layout(layout, longest_side), score_scale(scores)
-    strength, inside = spread_scores(layout, scale.strength(scores))
-    most_opaque = REGION_OPACITY if isinstance(layout, Boxes) else OPACITY
+    """The heatmap as a layer over the picture: a veil where scores are 0, darker where there are none."""
+    layout = display_layout(layout, longest_side)
+    strength, inside = spread_scores(layout, score_scale(scores).strength(scores))
+    colours, opacity = photo_layer(np.linspace(-1, 1, 2 * STEPS - 1))
+    # Further levels: areas without scores, the casing of outlines, and outlines.
+    colours = np.concatenate([colours, np.zeros((1, 3)), np.full((1, 3), CASING), OUTLINES])
     outside = BETWEEN_REGIONS if isinstance(layout, Boxes) else CUT_OFF
-    levels = np.linspace(-1, 1, 2 * STEPS - 1)  # and a last level for areas without scores
-    colours = np.concatenate([scale.colours(levels * (scale.high > 0), "photo"), np.zeros((1, 3))])
-    opacity = np.concatenate([_opacity(levels, most_opaque), [1 - outside]])
-    indices = np.where(inside, np.rint((strength + 1) * (STEPS - 1)), len(levels))
+    opacity = np.concatenate([opacity, [1 - outside, 1, 1, 1]])
+    indices = np.where(inside, np.rint((strength + 1) * (STEPS - 1)), 2 * STEPS - 1)
+    if isinstance(layout, Patches) and has_outlines(layout.size):
+        lines = [[own > LINE for own in isoline(sign * strength, STANDS_OUT)] for sign in (1, -1)]
+        for casing, _ in lines:
+            indices[casing & inside] = 2 * STEPS
+        for number, (_, line) in enumerate(lines, start=1):
+            indices[line & inside] = 2 * STEPS + number
     layer = Image.fromarray(indices.astype(np.uint8)).convert("P")
     layer.putpalette(np.rint(np.clip(colours, 0, 1) * 255).astype(np.uint8).tobytes())
     layer.info["transparency"] = np.rint(opacity * 255).astype(np.uint8).tobytes()
@@ -195,10 +215,10 @@ def leading_regions(part: Part) -> list[int]:
     return [region for region in strongest_first(strength)[:MOST_NUMBERED] if strength[region] >= LEAST_NUMBERED]
 
 
-def heat_bar(scale: Scale, width: int, most_opaque: float = OPACITY) -> np.ndarray:
+def heat_bar(scale: Scale, width: int) -> np.ndarray:
     """[width 3] colours from the low to the high end of the scale, over middle grey."""
     strength = np.linspace(-1 if scale.is_diverging else 0, 1, width) * (scale.high > 0)
-    return blend(np.full(width, 0.42), strength, scale, most_opaque)
+    return blend(np.full((width, 3), MIDDLE_GREY), strength)
 
 
 def _resample(image: Image.Image, size: tuple[int, int]) -> Image.Image:

@@ -1,20 +1,27 @@
-"""Explanations as self-contained HTML: no scripts, no requests, every string escaped by the templates."""
+"""Explanations as self-contained HTML: no requests, every string escaped, and no scripts but that of What if."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
+from whyformer.render.coverage import finding, percent
 from whyformer.render.figure import check_grid, row_original
 from whyformer.render.shades import declarations
 from whyformer.render.text_spans import TextUnits, readable, visible
 from whyformer.render.view import ExplanationView, data_uri, explanation_view, used_shades
+from whyformer.render.what_if_view import what_if_view
 
 if TYPE_CHECKING:
     from whyformer.render.figure import Rows
     from whyformer.results.explanation import Explanation
+    from whyformer.results.removal_effects import RemovalEffects
 
 CELL_SIDE = 320
 
@@ -25,6 +32,7 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+TEMPLATES.filters["percent"] = percent
 
 
 def html_page(
@@ -33,21 +41,37 @@ def html_page(
     names: Sequence[str] | None = None,
     *,
     units: TextUnits = "word",
+    effects: RemovalEffects | None = None,
 ) -> str:
     """Render explanations as one page, with the names of their inputs if given.
 
-    The default title names what they share. `units` are coloured in texts: words, or tokens.
+    The default title names what they share. `units` are coloured in texts: words, or tokens. `effects` are those of
+    removing parts of a single explained example, to try by clicks.
     """
     views = [explanation_view(explanation, units=units) for explanation in explanations]
     named = list(zip([readable(name) for name in names or [""] * len(views)], views, strict=True))
     heading = readable(page_title(explanations) if title is None else title)
-    return _render("page.html.j2", views, title=heading, explanations=named, grid=None)
+    what_if = None if effects is None else what_if_view(explanations[0], effects)
+    script = "" if what_if is None else TEMPLATES.get_template("what_if.js").render()
+    context = {"what_if": what_if, "script": Markup(script), "script_hash": script_hash(script)}
+    return render_page("page.html.j2", views, title=heading, explanations=named, grid=None, **context)
+
+
+def script_hash(script: str) -> str:
+    """The hash by which a page's policy allows its own script, and no other."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+def today() -> str:
+    """The date that a page carries: `19 November 2026`."""
+    now = datetime.now(UTC).astimezone()
+    return f"{now.day} {now:%B %Y}"
 
 
 def page_title(explanations: Sequence[Explanation]) -> str:
     """Title of several explanations: `3 explanations by bi_token on mini-vit`."""
     if len(explanations) == 1:
-        return explanations[0].headline
+        return finding(explanations[0])
     methods = list(dict.fromkeys(explanation.manner for explanation in explanations))
     models = list(dict.fromkeys(visible(explanation.model) for explanation in explanations))
     return f"{len(explanations)} explanations by {_enumerate(methods)} on {_enumerate(models)}"
@@ -56,7 +80,7 @@ def page_title(explanations: Sequence[Explanation]) -> str:
 def explanation_fragment(explanation: Explanation, *, units: TextUnits = "word") -> str:
     """Render an explanation for embedding in a page such as a notebook, with scoped styles."""
     view = explanation_view(explanation, units=units)
-    return _render("fragment.html.j2", [view], view=view)
+    return render_page("fragment.html.j2", [view], view=view)
 
 
 def report_page(
@@ -72,7 +96,7 @@ def report_page(
         heading = {"title": readable(gallery.title), "note": gallery.note, "has_truth": gallery.has_truth}
         grids.append({**heading, "columns": columns, "rows": rows})
     context = {"title": readable(title), "about": about, "sections": sections, "grids": grids, "notes": notes}
-    return _render("report.html.j2", views, **context)
+    return render_page("report.html.j2", views, **context)
 
 
 def comparison_page(
@@ -106,13 +130,15 @@ def comparison_page(
             for name, picture, row in zip(row_titles, originals, cells, strict=True)
         ],
     }
-    return _render("page.html.j2", views, title=readable(title), explanations=[], grid=grid)
+    return render_page("page.html.j2", views, title=readable(title), explanations=[], grid=grid)
 
 
 def _enumerate(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _render(template: str, views: Iterable[ExplanationView], **context: Any) -> str:
+def render_page(template: str, views: Iterable[ExplanationView], **context: Any) -> str:
+    """Render a template with the colours that its views need."""
+    context = {"what_if": None, "script": "", "script_hash": "", "date": today(), **context}
     shades = {name: declarations(name) for name in used_shades(views)}
     return TEMPLATES.get_template(template).render(shades=shades, **context)

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
+import numpy as np
 from PIL import Image, ImageDraw
 
 from whyformer.inputs.layouts import Box
 from whyformer.render.canvas import INK, WHITE
-from whyformer.render.colour import RGB
+from whyformer.render.colour import RGB, Shade, srgb
 from whyformer.render.fonts import font
 
 FRAME: RGB = (235, 235, 235)
 Edges = tuple[int, int, int, int]
+# Outlines of what speaks for and against the answer, in a dark casing, so that they show on any photograph.
+OUTLINES = np.stack(
+    [srgb(np.array([one.lightness, *one.plane])) for one in (Shade(0.8, 0.15, 65), Shade(0.8, 0.1, 240))]
+)
+CASING, CASING_OPACITY = 0.05, 0.75
 
 
 def edges(box: Box, size: tuple[int, int]) -> Edges | None:
@@ -25,6 +31,16 @@ def edges(box: Box, size: tuple[int, int]) -> Edges | None:
     if first >= width or upper >= height or last < 0 or lower < 0:
         return None
     return max(first, 0), max(upper, 0), min(last, width - 1), min(lower, height - 1)
+
+
+def isoline(values: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Opacities of the casing and of the line where values cross a level, antialiased."""
+    if not (values >= level).any() or min(values.shape) < 2:
+        return np.zeros(values.shape), np.zeros(values.shape)
+    slope = np.hypot(*np.gradient(values))
+    distance = np.abs(values - level) / np.maximum(slope, 1e-9)  # in pixels
+    half = max(values.shape) / 300
+    return CASING_OPACITY * np.clip(2 * half + 0.5 - distance, 0, 1), np.clip(half + 0.5 - distance, 0, 1)
 
 
 def draw_line(picture: Image.Image, box: Box, opacity: float = 1.0) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from whyformer.render.continuation_view import continuation_view
-from whyformer.render.html import TEMPLATES
+from whyformer.render.html import TEMPLATES, script_hash, today
 from whyformer.render.response_view import response_view
 from whyformer.render.shades import declarations
 from whyformer.render.source_view import RANKED, WRITTEN, SourcesView
@@ -42,8 +40,8 @@ def continuation_fragment(continuation: Continuation) -> str:
 def sources_page(view: SourcesView) -> str:
     """Render a page with a response on the left and its prompt on the right."""
     script = TEMPLATES.get_template("sources.js").render()
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _render("sources.html.j2", view, script, script_hash=f"sha256-{digest}", grid=None, title=view.headline)
+    context = {"script_hash": script_hash(script), "date": today(), "what_if": None, "grid": None}
+    return _render("sources.html.j2", view, script, title=view.headline, **context)
 
 
 def sources_fragment(view: SourcesView) -> str:

@@ -11,6 +11,7 @@ from rich.text import Text
 from whyformer.render.cells import AGAINST, FOR, style
 from whyformer.render.colour import Scale, ink, rgb
 from whyformer.render.response_view import response_view
+from whyformer.render.source_view import shortened
 from whyformer.render.terminal import colour_console
 from whyformer.render.text_spans import one_line
 from whyformer.render.verdict_view import UNSUPPORTED, VerdictView
@@ -89,5 +90,4 @@ def _source_line(view: SourcesView, row: int, entry: Entry) -> Text:
 
 
 def _shortened(text: str) -> str:
-    line = one_line(text)
-    return line if len(line) <= LONGEST_SOURCE else f"{line[: LONGEST_SOURCE - 1].rstrip()}…"
+    return shortened(text, LONGEST_SOURCE)

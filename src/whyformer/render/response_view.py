@@ -58,6 +58,7 @@ def response_view(response: Response) -> SourcesView:
         rows=ranked_rows(scores, None if effects is None else FULL_NATS),
         facts=tuple(facts),
         is_diverging=bool((scores < 0).any()),
+        asked=_asked(response),
         options=(*option_lines(response), *_settings(response)),
         notes=tuple(readable(note) for note in response.notes),
         underline=SURPRISE if response.focus is None else WEIGHT,
@@ -66,6 +67,11 @@ def response_view(response: Response) -> SourcesView:
         cost="" if support is None else cost_line(support),
         full="" if effects is None else f"{FULL_NATS:g} nats",
     )
+
+
+def _asked(response: Response) -> str:
+    """The question: the user's messages, or a prompt without documents."""
+    return " ".join(source.text for source in response.sources if source.name in ("", "user"))
 
 
 def token_title(token: ResponseToken) -> str:

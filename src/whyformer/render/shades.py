@@ -7,18 +7,17 @@ from typing import Literal, get_args
 import numpy as np
 
 from whyformer.render.colour import RAMPS, RGB, STEPS, LevelKind, Scale, hex_colour, ink, rgb
-from whyformer.render.heatmaps import OPACITY, REGION_OPACITY, heat_bar
+from whyformer.render.heatmaps import heat_bar
 
 BAR_STOPS = 21
-BarGround = Literal["page", "photo", "regions"]
-BAR_OPACITY = {"photo": OPACITY, "regions": REGION_OPACITY}
+BarGround = Literal["page", "photo"]
 
 
 def token_shade(score: float, scale: Scale) -> str:
-    """The class of a score, such as `only-73`; empty for level 0, the page's own background."""
+    """The class of a score, such as `for-73`; empty for level 0, the page's own background."""
     strength = float(scale.strength(np.array(score)))
     level = round(abs(strength) * (STEPS - 1))
-    kind: LevelKind = "only" if not scale.is_diverging else "for" if strength > 0 else "against"
+    kind: LevelKind = "for" if strength > 0 else "against"
     return f"{kind}-{level}" if level else ""
 
 
@@ -33,8 +32,8 @@ def declarations(name: str) -> str:
     if kind in get_args(LevelKind):
         return _level(next(known for known in get_args(LevelKind) if known == kind), int(what))
     scale = {"flat": Scale(0, 0), "rising": Scale(0, 1), "both": Scale(-1, 1)}[what]
-    if kind in BAR_OPACITY:
-        return _gradient([hex_colour(colour) for colour in heat_bar(scale, BAR_STOPS, BAR_OPACITY[kind])])
+    if kind == "photo":
+        return _gradient([hex_colour(colour) for colour in heat_bar(scale, BAR_STOPS)])
     strength = np.linspace(scale.low, scale.high, BAR_STOPS)
     light, dark = (
         [hex_colour(colour) for colour in scale.colours(strength, "light")],

@@ -16,7 +16,7 @@ from whyformer.render.canvas import FAINT, WHITE
 from whyformer.render.cells import shade, style
 from whyformer.render.colour import ink, rgb, score_scale
 from whyformer.render.fonts import draw_text, text_width
-from whyformer.render.heatmaps import blend, strongest_first, upsample
+from whyformer.render.heatmaps import heated, strongest_first, upsample
 
 if TYPE_CHECKING:
     from whyformer.results.part import Part
@@ -128,13 +128,12 @@ def _waveform(part: Part, layout: Frames, width: int) -> Image.Image:
 
 def _heated_spectrogram(part: Part, layout: Spectrogram, width: int) -> Image.Image:
     """Draw the spectrogram in grey, lowest frequency at the bottom, under the heatmap."""
-    grey, scale = loudness_grid(layout, width), score_scale(part.scores)
-    strength = scale.strength(part.scores).reshape(layout.rows, layout.columns)[::-1]
+    grey = Image.fromarray(np.rint(255 * (0.05 + 0.9 * loudness_grid(layout, width))).astype(np.uint8))
+    strength = score_scale(part.scores).strength(part.scores).reshape(layout.rows, layout.columns)[::-1]
     across = width / layout.sound.seconds
     box = (layout.first * across, 0.0, (layout.first + layout.step * layout.columns) * across, float(GRID_HEIGHT))
     values, inside = upsample(strength, box, (width, GRID_HEIGHT))
-    colours = blend(0.05 + 0.78 * grey, np.where(inside, values, 0), scale)
-    return Image.fromarray(np.rint(np.clip(colours, 0, 1) * 255).astype(np.uint8))
+    return heated(grey, np.where(inside, values, 0), np.ones_like(inside))
 
 
 def loudness_grid(layout: Spectrogram, width: int) -> np.ndarray:

@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from whyformer.inputs.words import content_words
 from whyformer.render.colour import STEPS
 from whyformer.render.scored_part import ScoredPartView
-from whyformer.render.text_spans import readable, visible
+from whyformer.render.text_spans import one_line, readable, visible
 from whyformer.render.verdict_view import UNSUPPORTED, VerdictView
 
+LONGEST_PLACE = 60  # characters of a row or a source in a title
 RANKED = 8  # sources in the list of a row
 SURPRISE, WEIGHT = "less likely the model found it", "more it weighs in the explained score"  # of underlined tokens
 WRITTEN = "written before"  # the name of a source that is a part of the response
@@ -121,6 +123,26 @@ class SourcesView:
     summary: str = ""
     cost: str = ""
     full: str = ""  # the effect of a full colour; empty for colours relative to the strongest source
+    asked: str = ""  # the question, whose words are no answer
+
+    @cached_property
+    def opening(self) -> int:
+        """The row that is shown first: the first with a word of content that the question does not have."""
+        rows = range(max(1, len(self.rows) - 1))
+        own = [content_words(self.row_text(row)) for row in rows]
+        new = [words - content_words(self.asked) for words in own]
+        return next((row for sets in (new, own) for row in rows if sets[row]), 0)
+
+    @property
+    def finding(self) -> str:
+        """The page's title: how much of the score of the first shown row is on its strongest source."""
+        entries = self.rows[self.opening]
+        if self.summary or self.is_diverging or not entries:
+            return self.summary or "What this response comes from"
+        name, text = self.source_text(entries[0].source)
+        place = shortened(f"{name}: {text}" if name else text, LONGEST_PLACE)
+        answer = shortened(self.row_text(self.opening), LONGEST_PLACE)
+        return f"“{answer}”: {entries[0].share} % of the score on {place}"
 
     @property
     def has_support(self) -> bool:
@@ -132,14 +154,9 @@ class SourcesView:
         """The line of a page on which nothing is coloured."""
         return UNSUPPORTED
 
-    @property
-    def rising(self) -> str:
-        """The colour class of positive scores."""
-        return "for" if self.is_diverging else "only"
-
     def shade(self, level: int) -> str:
         """The class of a level; empty for 0, the page's own background."""
-        return f"{'against' if level < 0 else self.rising}-{abs(level)}" if level else ""
+        return f"{'against' if level < 0 else 'for'}-{abs(level)}" if level else ""
 
     @property
     def shades(self) -> list[str]:
@@ -166,7 +183,7 @@ class SourcesView:
     def table(self) -> dict[str, object]:
         """Data for the page's script."""
         rows = [[entry if entry.figure else entry[:3] for entry in row] for row in self.rows]
-        return {"rising": self.rising, "rows": rows, "facts": self.facts}
+        return {"rows": rows, "facts": self.facts}
 
     def source_text(self, source: int) -> tuple[str, str]:
         """The name of the block of a source, and its text without that name."""
@@ -182,6 +199,12 @@ class SourcesView:
     def is_total(self, row: int) -> bool:
         """Whether the row is the sum of all others."""
         return len(self.rows) > 1 and row == len(self.rows) - 1
+
+
+def shortened(text: str, most: int) -> str:
+    """A text on one line, cut if it is longer than this."""
+    line = one_line(text)
+    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
 def with_total(scores: np.ndarray) -> np.ndarray:

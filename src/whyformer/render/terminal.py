@@ -20,7 +20,16 @@ from whyformer.render.colour import ink, rgb, score_scale
 from whyformer.render.heatmaps import strongest_first
 from whyformer.render.layout_kinds import kind_of
 from whyformer.render.sound_picture import coloured_sound, moment_lines, sound_lines
-from whyformer.render.text_spans import TextUnits, captioned_parts, number, one_line, part_scale, spans, token_names
+from whyformer.render.text_spans import (
+    TextUnits,
+    captioned_parts,
+    number,
+    one_line,
+    part_scale,
+    shown_scores,
+    spans,
+    token_names,
+)
 
 if TYPE_CHECKING:
     from whyformer.results.continuation import Continuation
@@ -211,5 +220,5 @@ def _coloured_text(part: Part, segment: int, units: TextUnits) -> Text:
 
 
 def _range_line(part: Part, units: TextUnits = "word") -> Text:
-    scale = part_scale(part, units)
-    return Text(f"scores from {number(scale.low)} to {number(scale.high)}", "dim")
+    scores = shown_scores(part, units)
+    return Text(f"scores from {number(scores.min(initial=0))} to {number(scores.max(initial=0))}", "dim")

@@ -35,9 +35,6 @@ _VISIBLE = str.maketrans({"\n": "↵", "\t": "⇥"})
 _MARKERS = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t"})
 # A decoder is explained during generation.
 _CAPTIONS = {"target": "target so far"}
-# If the lowest score exceeds the first share of the largest, and most exceed the second, all look strong on a scale
-# from 0; few scores are exempt.
-_HIGH_LOWEST, _HIGH_MEDIAN, _FEW = 0.25, 0.5, 4
 
 
 class ScoredToken(NamedTuple):
@@ -66,11 +63,16 @@ def strongest(scores: Iterable[float]) -> float:
 
 def part_scale(part: Part, units: TextUnits = "word") -> Scale:
     """The displayed range of a part's scores: of words for a text, otherwise of tokens."""
+    return score_scale(shown_scores(part, units))
+
+
+def shown_scores(part: Part, units: TextUnits = "word") -> np.ndarray:
+    """The scores that are coloured: of words for a text, otherwise of tokens."""
     if not isinstance(part.layout, WordPieces):
-        return score_scale(part.scores)
+        return part.scores
     shown = [span.score for segment in range(len(part.layout.texts)) for span in spans(part, segment, units)]
     hidden = [token.score for token in invisible_tokens(part)]
-    return score_scale(np.array([score for score in (*shown, *hidden) if score is not None]))
+    return np.array([score for score in (*shown, *hidden) if score is not None])
 
 
 def readable(text: str) -> str:
@@ -138,22 +140,12 @@ def region_ranking(part: Part) -> str:
 
 
 def scale_texts(scale: Scale) -> tuple[str, ...]:
-    """Labels of a colour bar: the ends of the range, and their meaning if scores have both signs."""
+    """Labels of a colour bar: where colours are full, and their meaning if scores have both signs."""
     if not scale.high:
         return ("all scores are 0",)
     if not scale.is_diverging:
-        return "0", number(scale.high)
+        return "0", f"score {number(scale.high)}"
     return f"{number(scale.low)} against", "0", f"{number(scale.high)} for"
-
-
-def offset_remark(part: Part) -> str:
-    """A remark if all scores lie so far above 0 that all look strong; otherwise empty."""
-    highest = score_scale(part.scores).high
-    if part.scores.size <= _FEW or not part.scores.min() > _HIGH_LOWEST * highest:
-        return ""
-    if not np.median(part.scores) > _HIGH_MEDIAN * highest:
-        return ""
-    return f"No score is below {number(part.scores.min())}: on a scale that begins at 0 all look strong."
 
 
 def option_lines(explanation: Explanation | Response) -> list[str]:

@@ -13,6 +13,7 @@ from PIL import Image
 
 from whyformer.inputs.layouts import Boxes, Frames, Patches, PictureLayout, Spectrogram, WordPieces
 from whyformer.render.colour import Scale
+from whyformer.render.coverage import coverage_remark, finding
 from whyformer.render.heatmaps import display_side, original, overlay, strongest_first
 from whyformer.render.layout_kinds import kind_of
 from whyformer.render.shades import BarGround, bar_shade, token_shade
@@ -23,13 +24,13 @@ from whyformer.render.text_spans import (
     captioned_parts,
     invisible_tokens,
     number,
-    offset_remark,
     option_lines,
     part_scale,
     readable,
     region_ranking,
     scale_texts,
     spans,
+    visible,
 )
 
 if TYPE_CHECKING:
@@ -92,12 +93,15 @@ class PartView:
 
 @dataclass(frozen=True)
 class ExplanationView:
-    """An explanation's heading and parts."""
+    """An explanation's headings and parts, and the likely answers with their probabilities."""
 
     answer: str
     headline: str
+    finding: str
     method: str
     model: str
+    file: str
+    answers: tuple[tuple[str, float], ...]
     options: tuple[str, ...]
     notes: tuple[str, ...]
     parts: tuple[PartView, ...]
@@ -117,8 +121,11 @@ def explanation_view(
     return ExplanationView(
         answer=explanation.answer,
         headline=explanation.headline,
-        method=readable(explanation.method),
+        finding=finding(explanation, units),
+        method=explanation.manner,
         model=readable(explanation.model),
+        file=readable(explanation.file),
+        answers=tuple((visible(name.strip() or name), share) for name, share in explanation.answers.items()),
         options=tuple(option_lines(explanation)),
         notes=tuple(readable(note) for note in explanation.notes),
         parts=tuple(_part_view(*part, largest_side, units) for part in parts),
@@ -142,10 +149,9 @@ def data_uri(picture: Image.Image) -> str:
 def _part_view(caption: str, part: Part, largest_side: int, units: TextUnits) -> PartView:
     match part.layout:
         case Patches() | Boxes():
-            ground: BarGround = "regions" if isinstance(part.layout, Boxes) else "photo"
-            return PartView(caption, _legend(part, ground), picture=_picture(part, part.layout, largest_side))
+            return PartView(caption, _legend(part, "photo"), picture=_picture(part, part.layout, largest_side))
         case Frames() | Spectrogram():
-            ground = "page" if isinstance(part.layout, Frames) else "photo"
+            ground: BarGround = "page" if isinstance(part.layout, Frames) else "photo"
             return PartView(caption, _legend(part, ground), picture=_sound(part, 2 * largest_side))
         case WordPieces():
             scale = part_scale(part, units)
@@ -186,4 +192,4 @@ def _span_view(span: ScoredSpan, scale: Scale) -> SpanView:
 
 def _legend(part: Part, ground: BarGround, units: TextUnits = "word") -> LegendView:
     scale = part_scale(part, units)
-    return LegendView(bar_shade(scale, ground), scale_texts(scale), offset_remark(part))
+    return LegendView(bar_shade(scale, ground), scale_texts(scale), coverage_remark(part, units))

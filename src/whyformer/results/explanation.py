@@ -12,7 +12,6 @@ import numpy as np
 from PIL import Image
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.layouts import Boxes, Patches, WordPieces
 from whyformer.render import figure, html, terminal
 from whyformer.render.plot import plot_part
 from whyformer.render.show import Where, show
@@ -24,11 +23,14 @@ from whyformer.results.part import (
     TopItem,
     Word,
     check_top_count,
+    only_picture,
+    only_text,
     part_names,
     several_parts,
     strongest_items,
     units_of,
 )
+from whyformer.results.removal_effects import RemovalEffects
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,9 @@ class Explanation:
         options: The method's options.
         notes: Caveats for the reader, in sentences.
         completeness: Difference of the summed scores and the target's score, if they should be equal; else None.
+        answers: The likeliest answers with their probabilities, most likely first; empty if the model has none.
+        file: The name of the explained file; empty for other examples. Files of results do not keep it.
+        remover: Computes `what_if`; None for an explanation loaded from a file.
         audit: Returns the content of its audit file; None for an explanation loaded from a file.
 
     Raises:
@@ -66,6 +71,9 @@ class Explanation:
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     completeness: float | None = None
+    answers: Mapping[str, float] = field(default_factory=dict)
+    file: str = field(default="", compare=False)
+    remover: Callable[..., RemovalEffects] | None = field(default=None, compare=False, repr=False)
     audit: Callable[[Explanation], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -120,13 +128,7 @@ class Explanation:
             >>> [word.text for word in whyformer.explain("A wonderful film.", "mini-bert").words()]
             ['A', 'wonderful', 'film.']
         """
-        texts = {name: part for name, part in self.parts.items() if isinstance(part.layout, WordPieces)}
-        if not texts:
-            raise WhyformerError(f"Only text has words; the parts of this explanation are: {part_names(self.parts)}.")
-        if len(texts) > 1:
-            raise WhyformerError(several_parts(texts, "words()"))
-        (part,) = texts.values()
-        return part.words(aggregate)
+        return only_text(self.parts).words(aggregate)
 
     def top(self, k: int = 10, by: By | None = None, *, part: str | None = None) -> list[TopItem]:
         """The strongest words, tokens, patches or regions, by absolute score.
@@ -175,11 +177,7 @@ class Explanation:
         """
         if part is not None:
             return self._part_named(part).heatmap()
-        pictures = {name: one for name, one in self.parts.items() if isinstance(one.layout, (Patches, Boxes))}
-        if len(pictures) > 1:
-            raise WhyformerError(several_parts(pictures, "heatmap()"))
-        (one,) = (pictures or dict([next(iter(self.parts.items()))])).values()
-        return one.heatmap()
+        return only_picture(self.parts).heatmap()
 
     def image(self, *, units: TextUnits = "word") -> Image.Image:
         """Draw the explanation as in a .png file.
@@ -283,12 +281,13 @@ class Explanation:
 
         return explanation_frame(self)
 
-    def save(self, path: str | Path, *, units: TextUnits = "word") -> None:
+    def save(self, path: str | Path, *, units: TextUnits = "word", what_if: bool = True) -> None:
         """Save to a .html, .png, .json, .npz or .audit.json file, atomically.
 
         Args:
             path: The file; its suffix determines the format. `load` reads .json and .npz, `verify` .audit.json.
             units: The unit to colour in texts of .html and .png: "word", or "token" for the model's own tokens.
+            what_if: Whether a .html lets its reader remove words or patches: up to 34 forward passes, now.
 
         Raises:
             WhyformerError: If the suffix is of no known format.
@@ -304,7 +303,7 @@ class Explanation:
         """
         from whyformer.results import storage
 
-        storage.write(self, Path(path), units=units)
+        storage.write(self, Path(path), units=units, what_if=what_if)
 
     @classmethod
     def load(cls, path: str | Path) -> Explanation:

@@ -234,6 +234,26 @@ def check_top_count(k: Any) -> None:
         raise WhyformerError(f"k={k!r}: a positive integer.")
 
 
+def only_text(parts: Mapping[str, Part]) -> Part:
+    """The only part that is a text."""
+    texts = {name: part for name, part in parts.items() if isinstance(part.layout, WordPieces)}
+    if not texts:
+        raise WhyformerError(f"Only text has words; the parts of this explanation are: {part_names(parts)}.")
+    if len(texts) > 1:
+        raise WhyformerError(several_parts(texts, "words()"))
+    (part,) = texts.values()
+    return part
+
+
+def only_picture(parts: Mapping[str, Part]) -> Part:
+    """The only part that is a picture, or else the first."""
+    pictures = {name: one for name, one in parts.items() if isinstance(one.layout, (Patches, Boxes))}
+    if len(pictures) > 1:
+        raise WhyformerError(several_parts(pictures, "heatmap()"))
+    (one,) = (pictures or dict([next(iter(parts.items()))])).values()
+    return one
+
+
 def several_parts(parts: Mapping[str, Part], attribute: str, call: str = "") -> str:
     """The message that asks for the name of a part."""
     first = next(iter(parts))

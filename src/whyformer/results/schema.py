@@ -21,7 +21,7 @@ JsonMapping = Mapping[str, Any]
 FILE_FIELDS = ("format", "version")
 EXPLANATION_FIELDS = (
     *FILE_FIELDS,
-    *("target", "probability", "method", "model", "options", "notes", "completeness", "parts"),
+    *("target", "probability", "method", "model", "options", "notes", "completeness", "answers", "parts"),
 )
 LAYOUT_FIELDS = {
     "patches": ("image", "rows", "columns", "box", "outline"),
@@ -43,6 +43,7 @@ def explanation_dict(explanation: Explanation) -> dict[str, Any]:
         "options": {name: as_json(value) for name, value in explanation.options.items()},
         "notes": list(explanation.notes),
         "completeness": None if explanation.completeness is None else float(explanation.completeness),
+        "answers": {name: float(share) for name, share in explanation.answers.items()},
         "parts": {name: _part_dict(part) for name, part in explanation.parts.items()},
     }
 
@@ -50,6 +51,10 @@ def explanation_dict(explanation: Explanation) -> dict[str, Any]:
 def continuation_dict(continuation: Continuation) -> dict[str, Any]:
     """Convert a continuation to JSON data: its text, and each token's explanation."""
     return {"text": continuation.text, "explanations": [explanation_dict(one) for one in continuation.explanations]}
+
+
+def _answers(document: Any) -> dict[str, float]:
+    return {read_text(name): read_number(share) for name, share in read_mapping(document).items()}
 
 
 def _part_dict(part: Part) -> dict[str, Any]:
@@ -105,6 +110,7 @@ def read_explanation(document: Any) -> Explanation:
         options=read_field(document, "options", read_mapping),
         notes=tuple(read_field(document, "notes", read_list_of(read_text))),
         completeness=or_none(read_number)(document.get("completeness")),
+        answers=_answers(document.get("answers", {})),  # files of earlier versions have none
     )
 
 

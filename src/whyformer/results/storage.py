@@ -23,6 +23,7 @@ from whyformer.render.text_spans import TextUnits, one_line, visible
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
+from whyformer.results.removal_effects import RemovalEffects
 from whyformer.results.response import Response
 from whyformer.results.response_parts import PartScores
 from whyformer.results.response_schema import ARRAYS, read_response
@@ -40,15 +41,15 @@ Pack = Callable[[Part | PartScores], dict[str, Any]]
 Unpack = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
-def write(result: AnyResult, path: Path, *, units: TextUnits = "word") -> None:
-    """Save in the format of the suffix; `units` are coloured in pages and pictures."""
+def write(result: AnyResult, path: Path, *, units: TextUnits = "word", what_if: bool = True) -> None:
+    """Save in the format of the suffix; `units` are coloured in pages and pictures, `what_if` is for pages."""
     suffix = path.suffix.lower()
     if suffix not in SAVE_SUFFIXES:
         raise WhyformerError(f"Cannot save to {_name(path)}: {_unknown(path, SAVE_SUFFIXES)}")
     if not path.parent.is_dir():
         folder = _name(path.parent)
         raise FileNotFoundError(f"Cannot save to {_name(path)}: the folder {folder} does not exist. Make it first.")
-    content = _audit(result) if path.name.lower().endswith(AUDIT) else _content(result, suffix, units)
+    content = _audit(result) if path.name.lower().endswith(AUDIT) else _content(result, suffix, units, what_if)
     with whole_file(path) as unfinished:
         unfinished.write_bytes(content)
 
@@ -87,7 +88,7 @@ def _unknown(path: Path, suffixes: tuple[str, ...]) -> str:
     return f"no format for {path.suffix!r}. Known: {', '.join(suffixes)}."
 
 
-def _content(result: AnyResult, suffix: str, units: TextUnits) -> bytes:
+def _content(result: AnyResult, suffix: str, units: TextUnits, what_if: bool) -> bytes:
     match suffix:
         case ".png":
             return png(result.image() if isinstance(result, Response) else result.image(units=units))
@@ -98,8 +99,18 @@ def _content(result: AnyResult, suffix: str, units: TextUnits) -> bytes:
     if isinstance(result, Response):
         return response_page(result).encode()
     if isinstance(result, Explanation):
-        return html.html_page([result], units=units).encode()
+        return html.html_page([result], units=units, effects=_effects(result) if what_if else None).encode()
     return continuation_page(result).encode()
+
+
+def _effects(explanation: Explanation) -> RemovalEffects | None:
+    """The answers without parts of the input; None where they cannot be computed, or the model is gone."""
+    if explanation.remover is None:
+        return None
+    try:
+        return explanation.remover(explanation)
+    except WhyformerError:
+        return None
 
 
 def _audit(result: AnyResult) -> bytes:

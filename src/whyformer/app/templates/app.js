@@ -67,7 +67,10 @@ const enliven = () => {
   document.querySelectorAll("[data-written]:not([data-ready])").forEach(chooseWords);
   document.querySelectorAll("[data-pictured]:not([data-ready])").forEach(readPatches);
   {{ sources | safe }}
+  {{ removals | safe }}
 };
+// A choice of parts that was not computed before is put to the model.
+element.addEventListener("ask", (event) => trigger("input", { removed: event.detail }));
 element.addEventListener("click", (event) => {
   const find = event.target.closest("[data-find]");
   if (find) trigger("select", { query: Number(find.dataset.find) });

@@ -1,7 +1,7 @@
 // A row is a part of the response, a source one of the prompt. What is chosen of one kind lights up the other.
 for (const root of document.querySelectorAll(".whyformer [data-table]:not([data-ready])")) {
   root.dataset.ready = "";
-  const { rows, facts, rising } = JSON.parse(root.dataset.table);
+  const { rows, facts } = JSON.parse(root.dataset.table);
   const one = (selector) => root.querySelector(selector);
   const all = (selector) => [...root.querySelectorAll(selector)];
   const TEXT = ".text [data-row], .text [data-source]";
@@ -25,8 +25,8 @@ for (const root of document.querySelectorAll(".whyformer [data-table]:not([data-
   for (const column of entries.source.values()) column.sort((first, second) => second.share - first.share);
 
   const shade = (element, level) => {
-    element.className = element.className.replace(/\b(only|for|against)-\d+\b/g, "").trim();
-    if (level) element.classList.add(`${level < 0 ? "against" : rising}-${Math.abs(level)}`);
+    element.className = element.className.replace(/\b(for|against)-\d+\b/g, "").trim();
+    if (level) element.classList.add(`${level < 0 ? "against" : "for"}-${Math.abs(level)}`);
   };
   const textOf = (kind, number) =>
     elements[kind].get(number).map((element) => element.dataset.label ?? element.textContent).join("").trim();
@@ -39,7 +39,7 @@ for (const root of document.querySelectorAll(".whyformer [data-table]:not([data-
     shade(bar, level);
     figure.textContent = `${effect ? `${effect} · ` : ""}${share || "<1"}%${level < 0 ? " against" : ""}`;
   };
-  let pinned = { kind: "row", number: 0 }, shown;
+  let pinned = { kind: "row", number: Number(root.dataset.opening) }, shown;
 
   const show = (choice) => {
     if (shown && choice.kind === shown.kind && choice.number === shown.number) return;
