@@ -248,8 +248,9 @@ def explain_responses(
         other = None if rival is None else reply_of(loaded_model, opening, rival)
         spans = spans_of(reply.text, reply.tokens, "response" if units is None and other is not None else units)
         scorer = LoadedScorer(loaded_model)
-        weights = question["focus"] if question["focus"] is not None else default_focus(method, reply, other)
-        cases.append(focused_case(scorer, reply, other, spans, chosen, weights))
+        if question["focus"] is None:
+            question["focus"] = default_focus(method, reply, other)
+        cases.append(focused_case(scorer, reply, other, spans, chosen, question["focus"]))
     usage: dict[str, Any] = {"aggregate": aggregate, "batch_size": batch_size, "progress": progress}
     results = _explained(loaded_model, cases, (method, backward, options), sinks=sinks, **usage)
     call = {
