@@ -55,7 +55,7 @@ class _Counts:
     method: str = ""
 
 
-def conclude(findings: SurveyFindings, *, seed: int) -> Survey:
+def survey_of(findings: SurveyFindings, *, seed: int) -> Survey:
     """Prove all cues together, group the failures, and add examples."""
     counts = _Counts(Counter())
     for sample in findings.records:
@@ -140,6 +140,6 @@ def _notes(findings: SurveyFindings, drivers: Sequence[Driver], counts: _Counts)
     if not counts.labelled:
         yield "The samples have no labels, so that nothing can be said of errors."
     seen = {cue for cue, _ in findings.plan.totals}
-    missing = sorted(str(cue) for cue in findings.given - seen)
+    missing = sorted(cue.name for cue in findings.given - seen if cue.kind != "mask")
     if missing:
         yield f"No sample has {', '.join(missing[:MOST_MISSING])}{' …' * (len(missing) > MOST_MISSING)}, to be ignored."

@@ -29,7 +29,7 @@ FEWEST_PICTURES = 16
 MOST_CLUSTERS = 10
 COMPARED = 800  # patches, for the silhouette
 LOOSEST = 10  # the percentile of a cluster's similarities below which a patch is of no cluster
-TYPICAL, CONTEXT, THUMB = 12, 1.5, 48  # patches in a montage, the side around them in patches, and in pixels
+TYPICAL, CONTEXT, PATCH_SIDE = 12, 1.5, 48  # patches in a montage, the side around them in patches, and in pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,4 +137,8 @@ def _patch(picture: Any, sample: ScoredSample, patch: int) -> Image.Image:
     wide, high = (right - left) / columns, (bottom - top) / rows
     x, y = left + (patch % columns + 0.5) * wide, top + (patch // columns + 0.5) * high
     around = (x - CONTEXT * wide, y - CONTEXT * high, x + CONTEXT * wide, y + CONTEXT * high)
-    return picture.convert("RGB").crop(tuple(map(round, around))).resize((THUMB, THUMB), Image.Resampling.BICUBIC)
+    return (
+        picture.convert("RGB")
+        .crop(tuple(map(round, around)))
+        .resize((PATCH_SIDE, PATCH_SIDE), Image.Resampling.BICUBIC)
+    )

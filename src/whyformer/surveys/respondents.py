@@ -43,7 +43,7 @@ class RemovableSample:
         sample: The sample.
         shape: (words,) or (height, width).
         sizes: The tokens of each place: those of a word, 1 for a pixel.
-        words: The words as they are written; none for a picture.
+        words: The words, verbatim; none for a picture.
         box: The part of the picture that its places cover.
         logits: The answer to the whole: one logit per label.
         ask: The logits [subset label] with only the kept places [subset place].
