@@ -102,12 +102,9 @@ def choose_cues(samples: ScoredSamples) -> CueChoice:
             for group in groups:
                 totals[group][cue].add(sample, part)
     each = max(FEWEST_CUES, MOST_CUES // max(1, len(counted.answers)))
+    limits = {True: (each, FEWEST_WITH_CUE), False: (CUES_OF_MISTAKE, FEWEST_WRONG)}
     questions = [
-        (cue, group)
-        for group, by_cue in totals.items()
-        for cue in _strongest(
-            by_cue, *((each, FEWEST_WITH_CUE) if group.label is None else (CUES_OF_MISTAKE, FEWEST_WRONG))
-        )
+        (cue, group) for group, by_cue in totals.items() for cue in _strongest(by_cue, *limits[group.label is None])
     ]
     return CueChoice(tuple(questions), counted.samples)
 

@@ -32,8 +32,10 @@ class SurveyRecords:
         for line in self.journal.lines(SAMPLE_LINES):
             own, sample = next(patches, None), read_sample(line)
             if own is not None:
-                known = {name: np.array(own[name]) for name in ("clusters", "likely") if own[name] is not None}
-                sample = replace(sample, **known)
+                clusters, likely = (
+                    None if own[name] is None else np.array(own[name]) for name in ("clusters", "likely")
+                )
+                sample = replace(sample, clusters=clusters, likely=likely)
             yield sample
 
     @property
