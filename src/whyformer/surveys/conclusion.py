@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
 from whyformer.surveys.cue_choice import Decisions
 from whyformer.surveys.cue_examples import MOST_PICTURES, MOST_TEXTS, ExampleKey, make_examples, typical_samples
@@ -123,7 +122,10 @@ def _with_examples(
     def of(keys: list[ExampleKey]) -> tuple[CueExample, ...]:
         return tuple(examples[key] for key in keys)
 
-    drivers = [replace(one, examples=of(keys)) for one, keys in zip_longest(drivers, shown, fillvalue=[])]
+    drivers = [
+        *(replace(one, examples=of(keys)) for one, keys in zip(drivers, shown, strict=False)),
+        *drivers[len(shown) :],
+    ]
     return drivers, [replace(one, examples=of(keys)) for one, keys in zip(failures, of_failures, strict=True)]
 
 

@@ -74,7 +74,8 @@ def _pictures(sample: ScoredSample, cue: Cue | None, data: SurveyData) -> tuple[
     assert sample.box is not None
     own = data[sample.number]
     assert isinstance(own.example, Image.Image)
-    seen = own.example.convert("RGB").crop(tuple(map(round, sample.box))).resize((EXAMPLE_SIDE, EXAMPLE_SIDE))
+    left, top, right, bottom = map(round, sample.box)
+    seen = own.example.convert("RGB").crop((left, top, right, bottom)).resize((EXAMPLE_SIDE, EXAMPLE_SIDE))
     layout = Patches(seen, *sample.grid, (0.0, 0.0, float(EXAMPLE_SIDE), float(EXAMPLE_SIDE)))
     heat = data_uri(heat_picture(layout, sample.scores))
     if cue is None:

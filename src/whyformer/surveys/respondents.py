@@ -179,4 +179,5 @@ def log_odds(logits: LabelValues, label: int, *, is_multi: bool = False) -> np.n
     others = np.delete(logits, label, axis=1)
     most = others.max(axis=1, keepdims=True)
     against: np.ndarray = most[:, 0] + np.log(np.exp(others - most).sum(axis=1))
-    return own - against
+    difference: np.ndarray = own - against
+    return difference

@@ -35,7 +35,7 @@ def _drivers_sentence(survey: Survey) -> str:
     by_answer: dict[str | None, list[Driver]] = {}
     for driver in survey.drivers:
         by_answer.setdefault(driver.answer, []).append(driver)
-    named = [one for one in by_answer if one is not None][:CUES_NAMED] or [None]
+    named: list[str | None] = [one for one in by_answer if one is not None][:CUES_NAMED] or [None]
     parts = [
         f"{_listed([quoted(one.cue) for one in by_answer[answer][:CUES_NAMED]])}"
         + (f" for {visible(answer)}" if answer is not None else "")
