@@ -35,7 +35,7 @@ from whyformer.surveys.survey_files import driver_row
 
 FILE = Path(__file__).parent / "results" / "surveys.json"
 REVIEWS, PHOTOS = 1000, 50
-RUNS, TEXTS, WORDS, VOCABULARY = 40, 160, 12, 20  # of null surveys
+RUNS, TEXTS, WORDS, VOCABULARY = 200, 160, 12, 20  # of null surveys
 MEMORY_SAMPLES = (1000, 10_000)
 NEGATIONS = {"not", "no", "never", "nothing", "nor", "none", "without", "n't", "isn't", "wasn't", "don't", "didn't"}
 LABELS = ["negative", "positive"]

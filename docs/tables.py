@@ -725,7 +725,7 @@ def results() -> str:
 
 # The pages of the API, by the folders where their names are defined.
 API = {
-    "api-calls": ("api", "benchmark", "methods", "served"),
+    "api-calls": ("api", "benchmark", "methods", "served", "surveys"),
     "api-results": ("results",),
     "api-targets": ("targets", "inputs"),
     "api-models": ("models",),

@@ -90,7 +90,7 @@ def test_clean_data_have_no_shortcut():
     result = judged(films(seed=5), should_ignore=["zxq", "word3", "word4 word5"])
     assert result.shortcuts == ()
     assert "No sample has zxq" in " ".join(result.notes)
-    assert "none of the" in result.overview[2].lower()
+    assert result.overview[2] == "No cue that should not matter is proven to drive answers."
 
 
 def test_wrong_answers_are_grouped_by_what_misled_the_model():

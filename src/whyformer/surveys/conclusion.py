@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
 from whyformer.surveys.cue_choice import Decisions
 from whyformer.surveys.cue_examples import MOST_PICTURES, MOST_TEXTS, ExampleKey, make_examples, typical_samples
@@ -55,7 +54,7 @@ class _Counts:
     method: str = ""
 
 
-def conclude(findings: SurveyFindings, *, seed: int) -> Survey:
+def survey_of(findings: SurveyFindings, *, seed: int) -> Survey:
     """Prove all cues together, group the failures, and add examples."""
     counts = _Counts(Counter())
     for sample in findings.records:
@@ -123,7 +122,10 @@ def _with_examples(
     def of(keys: list[ExampleKey]) -> tuple[CueExample, ...]:
         return tuple(examples[key] for key in keys)
 
-    drivers = [replace(one, examples=of(keys)) for one, keys in zip_longest(drivers, shown, fillvalue=[])]
+    drivers = [
+        *(replace(one, examples=of(keys)) for one, keys in zip(drivers, shown, strict=False)),
+        *drivers[len(shown) :],
+    ]
     return drivers, [replace(one, examples=of(keys)) for one, keys in zip(failures, of_failures, strict=True)]
 
 
@@ -140,6 +142,6 @@ def _notes(findings: SurveyFindings, drivers: Sequence[Driver], counts: _Counts)
     if not counts.labelled:
         yield "The samples have no labels, so that nothing can be said of errors."
     seen = {cue for cue, _ in findings.plan.totals}
-    missing = sorted(str(cue) for cue in findings.given - seen)
+    missing = sorted(cue.name for cue in findings.given - seen if cue.kind != "mask")
     if missing:
         yield f"No sample has {', '.join(missing[:MOST_MISSING])}{' …' * (len(missing) > MOST_MISSING)}, to be ignored."

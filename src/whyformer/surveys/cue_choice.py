@@ -14,7 +14,7 @@ from whyformer.surveys.scored_samples import ScoredSample
 
 MOST_CUES, FEWEST_CUES = 160, 10  # chosen in all, and for each answer
 MOST_MISTAKES, CUES_OF_MISTAKE = 8, 4  # pairs of a label and a wrong answer, and the cues chosen for each
-FEWEST, RARE = 5, 1000  # samples with a cue, and one in so many of all
+FEWEST_WITH_CUE, RARE = 5, 1000  # samples with a cue, and one in so many of all
 FEWEST_WRONG = 3  # of a pair with a cue
 PHRASE_GAIN = 1.25  # of a phrase's mean share over that of its words, for the phrase to be a cue of its own
 MOST_COUNTED = 200_000  # phrases at a time; rarer ones are dropped
@@ -91,7 +91,7 @@ def choose_cues(samples: ScoredSamples) -> CueChoice:
         counted.answers[sample.answer] += 1
         if sample.is_wrong:
             counted.mistakes[str(sample.label), sample.answer] += 1
-    frequent = frequent_cues(samples, max(FEWEST, math.ceil(counted.samples / RARE)))
+    frequent = frequent_cues(samples, max(FEWEST_WITH_CUE, math.ceil(counted.samples / RARE)))
     mistakes = {pair for pair, _ in counted.mistakes.most_common(MOST_MISTAKES)}
     totals: defaultdict[Decisions, defaultdict[Cue, CueTotals]] = defaultdict(lambda: defaultdict(CueTotals))
     for sample in samples():
@@ -102,10 +102,9 @@ def choose_cues(samples: ScoredSamples) -> CueChoice:
             for group in groups:
                 totals[group][cue].add(sample, part)
     each = max(FEWEST_CUES, MOST_CUES // max(1, len(counted.answers)))
+    limits = {True: (each, FEWEST_WITH_CUE), False: (CUES_OF_MISTAKE, FEWEST_WRONG)}
     questions = [
-        (cue, group)
-        for group, by_cue in totals.items()
-        for cue in _strongest(by_cue, *((each, FEWEST) if group.label is None else (CUES_OF_MISTAKE, FEWEST_WRONG)))
+        (cue, group) for group, by_cue in totals.items() for cue in _strongest(by_cue, *limits[group.label is None])
     ]
     return CueChoice(tuple(questions), counted.samples)
 

@@ -20,8 +20,8 @@ from whyformer.surveys.survey_result import CueExample
 
 MOST_TEXTS, MOST_PICTURES = 6, 4  # of a cue
 AROUND = 12  # words before and after it
-THUMB = 112  # pixels
-GREY = 128
+EXAMPLE_SIDE = 112  # pixels
+REMOVED_GREY = 128
 ExampleKey = tuple[Cue | None, int]  # a cue and the number of a sample
 
 
@@ -74,14 +74,15 @@ def _pictures(sample: ScoredSample, cue: Cue | None, data: SurveyData) -> tuple[
     assert sample.box is not None
     own = data[sample.number]
     assert isinstance(own.example, Image.Image)
-    seen = own.example.convert("RGB").crop(tuple(map(round, sample.box))).resize((THUMB, THUMB))
-    layout = Patches(seen, *sample.grid, (0.0, 0.0, float(THUMB), float(THUMB)))
+    left, top, right, bottom = map(round, sample.box)
+    seen = own.example.convert("RGB").crop((left, top, right, bottom)).resize((EXAMPLE_SIDE, EXAMPLE_SIDE))
+    layout = Patches(seen, *sample.grid, (0.0, 0.0, float(EXAMPLE_SIDE), float(EXAMPLE_SIDE)))
     heat = data_uri(heat_picture(layout, sample.scores))
     if cue is None:
         return (heat,)
-    mask = None if own.mask is None else mask_at(own.mask, sample.box, (THUMB, THUMB))
-    part = pixel_parts((THUMB, THUMB), mask, sample.patch_parts, frozenset({cue})).get(cue)
+    mask = None if own.mask is None else mask_at(own.mask, sample.box, (EXAMPLE_SIDE, EXAMPLE_SIDE))
+    part = pixel_parts((EXAMPLE_SIDE, EXAMPLE_SIDE), mask, sample.patch_parts, frozenset({cue})).get(cue)
     if part is None:
         return (heat,)
-    rest = np.where(part[..., None], GREY, np.asarray(seen)).astype(np.uint8)
+    rest = np.where(part[..., None], REMOVED_GREY, np.asarray(seen)).astype(np.uint8)
     return heat, data_uri(Image.fromarray(rest))

@@ -49,6 +49,9 @@ class Cue:
         return self.name
 
 
+BACKGROUNDS = (Cue("mask", "background"), Cue("mask", "likely background"))
+
+
 def text_cue(text: str) -> Cue:
     """The cue that a word or phrase of a user names."""
     words = [word_name(word) for word in text.split()]

@@ -29,7 +29,7 @@ FEWEST_PICTURES = 16
 MOST_CLUSTERS = 10
 COMPARED = 800  # patches, for the silhouette
 LOOSEST = 10  # the percentile of a cluster's similarities below which a patch is of no cluster
-TYPICAL, CONTEXT, THUMB = 12, 1.5, 48  # patches in a montage, the side around them in patches, and in pixels
+TYPICAL, CONTEXT, PATCH_SIDE = 12, 1.5, 48  # patches in a montage, the side around them in patches, and in pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +55,13 @@ def patch_states(loaded_model: LoadedModel, picture: Any) -> np.ndarray:
     trace = trace_batch(loaded_model, inputs, "predicted", Reads(maps="last", states=True))
     state, lengths = trace.last.key_state, {name: mask.shape[1] for name, mask in real_tokens(trace).items()}
     place = next((one for one in part_places(loaded_model.model, inputs, lengths) if one.kind == "picture"), None)
-    is_known = state is not None and place is not None and place.grid is not None
-    if not is_known or state.shape[1] != lengths.get(place.stream) or place.count != np.prod(place.grid):
+    grid = None if place is None else place.grid
+    if state is None or place is None or grid is None or state.shape[1] != lengths.get(place.stream):
         raise UnsupportedModel(f"The last states of {loaded_model.name} are not those of its patches.")
-    patches = at_least_float32(state[0, place.first : place.first + place.count]).detach().cpu().numpy()
+    patches: np.ndarray = at_least_float32(state[0, place.first :][: grid[0] * grid[1]]).detach().cpu().numpy()
     patches = patches - patches.mean(axis=1, keepdims=True)
-    return (patches / np.linalg.norm(patches, axis=1, keepdims=True)).reshape(*place.grid, -1)
+    unit_states: np.ndarray = patches / np.linalg.norm(patches, axis=1, keepdims=True)
+    return unit_states.reshape(*grid, -1)
 
 
 def likely_background(states: np.ndarray) -> np.ndarray:
@@ -122,7 +123,7 @@ def _montage(
         number, patch = origins[place]
         if number not in thumbs:
             try:
-                thumbs[number] = data_uri(_patch(data[number].example, samples[number], patch))
+                thumbs[number] = data_uri(_patch(_picture(data, number), samples[number], patch))
             except WhyformerError:
                 continue
         if len(thumbs) == TYPICAL:
@@ -130,11 +131,19 @@ def _montage(
     return tuple(thumbs.values())
 
 
-def _patch(picture: Any, sample: ScoredSample, patch: int) -> Image.Image:
+def _patch(picture: Image.Image, sample: ScoredSample, patch: int) -> Image.Image:
     assert sample.grid is not None
     assert sample.box is not None
     (rows, columns), (left, top, right, bottom) = sample.grid, sample.box
     wide, high = (right - left) / columns, (bottom - top) / rows
     x, y = left + (patch % columns + 0.5) * wide, top + (patch // columns + 0.5) * high
     around = (x - CONTEXT * wide, y - CONTEXT * high, x + CONTEXT * wide, y + CONTEXT * high)
-    return picture.convert("RGB").crop(tuple(map(round, around))).resize((THUMB, THUMB), Image.Resampling.BICUBIC)
+    left_edge, upper, right_edge, lower = map(round, around)
+    seen = picture.convert("RGB").crop((left_edge, upper, right_edge, lower))
+    return seen.resize((PATCH_SIDE, PATCH_SIDE), Image.Resampling.BICUBIC)
+
+
+def _picture(data: SurveyData, number: int) -> Image.Image:
+    picture = data[number].example
+    assert isinstance(picture, Image.Image)
+    return picture

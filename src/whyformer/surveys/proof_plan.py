@@ -13,7 +13,7 @@ from whyformer.surveys.cue_choice import ALL, CueQuestion, CueTotals, Decisions
 from whyformer.surveys.cues import MASKS, POSITIONS, REGIONS, Cue, CueKind
 from whyformer.surveys.scored_samples import ScoredSample
 
-MOST_SAMPLES = 48  # that a cue is removed from
+REMOVAL_SAMPLES = 48  # that a cue is removed from
 _FIXED: dict[CueKind, tuple[str, ...]] = {"position": POSITIONS, "region": REGIONS, "mask": MASKS}
 
 
@@ -68,7 +68,7 @@ def plan_proof(
                 if cue in free or is_kept[sample.number]:
                     heap = heaps[cue, group]
                     heapq.heappush(heap, (-order[sample.number], sample.number))
-                    if len(heap) > MOST_SAMPLES:
+                    if len(heap) > REMOVAL_SAMPLES:
                         heapq.heappop(heap)
     assigned = {question: tuple(sorted(number for _, number in heaps[question])) for question in totals}
     return ProofPlan(assigned, dict(totals))

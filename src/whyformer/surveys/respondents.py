@@ -43,7 +43,7 @@ class RemovableSample:
         sample: The sample.
         shape: (words,) or (height, width).
         sizes: The tokens of each place: those of a word, 1 for a pixel.
-        words: The words as they are written; none for a picture.
+        words: The words, verbatim; none for a picture.
         box: The part of the picture that its places cover.
         logits: The answer to the whole: one logit per label.
         ask: The logits [subset label] with only the kept places [subset place].
@@ -166,15 +166,18 @@ def as_logits(answers: Any) -> LabelValues:
     if answers.shape[1] < 2:
         raise WhyformerError("predict returned one number per example, but a survey compares labels: return each's.")
     if (answers >= 0).all() and (abs(answers.sum(axis=1) - 1) < SURE).all():
-        return np.log(np.maximum(answers, LOWEST_PROBABILITY))
-    return answers
+        answers = np.log(np.maximum(answers, LOWEST_PROBABILITY))
+    logits: LabelValues = answers
+    return logits
 
 
 def log_odds(logits: LabelValues, label: int, *, is_multi: bool = False) -> np.ndarray:
     """The log-odds of a label against all others, in nats; with several labels at once its own logit."""
+    own: np.ndarray = logits[:, label]
     if is_multi:
-        return logits[:, label]
+        return own
     others = np.delete(logits, label, axis=1)
     most = others.max(axis=1, keepdims=True)
     against: np.ndarray = most[:, 0] + np.log(np.exp(others - most).sum(axis=1))
-    return logits[:, label] - against
+    difference: np.ndarray = own - against
+    return difference

@@ -35,7 +35,7 @@ class ScoredSample:
         label: Its label, if known.
         answer: The label that the model gives it.
         probability: The probability of the answer; None for a function without probabilities.
-        words: The words that the model reads, as they are written; none for a picture.
+        words: The words that the model reads, verbatim; none for a picture.
         grid: The rows and columns of patches; None for a text.
         box: The part of the picture that they cover.
         scores: The score of each word or patch.
@@ -105,7 +105,7 @@ class ScoredSample:
 
 def cluster_cue(number: int) -> Cue:
     """The cue of a cluster of patches, counted from 0."""
-    return Cue("cluster", f"patches {number + 1}")
+    return Cue("cluster", f"patch cluster {number + 1}")
 
 
 def score_samples(

@@ -12,13 +12,15 @@ from whyformer.surveys.cues import Cue
 if TYPE_CHECKING:
     from whyformer.surveys.survey_result import Driver, FailureGroup, Survey
 
-NAMED, LISTED = 3, 12  # cues in a sentence, and in the terminal
+CUES_NAMED, LISTED = 3, 12  # cues in a sentence, and in the terminal
 ROW = "{:<24} {:<14} {:>7} {:>7} {:>16} {:>7} {:>8}"
 
 
 def quoted(cue: Cue) -> str:
     """A cue in a sentence: words of a text in quotation marks."""
-    return f"“{visible(cue.name)}”" if cue.kind in ("word", "phrase") else f"the {cue.name}"
+    if cue.kind in ("word", "phrase"):
+        return f"“{visible(cue.name)}”"
+    return cue.name if cue.kind == "cluster" else f"the {cue.name}"
 
 
 def overview(survey: Survey) -> tuple[str, str, str]:
@@ -27,15 +29,15 @@ def overview(survey: Survey) -> tuple[str, str, str]:
 
 
 def _drivers_sentence(survey: Survey) -> str:
-    what = f"{survey.model} was asked about {survey.samples:,} {survey.kind}s"
+    what = f"{survey.model} read {survey.samples:,} {survey.kind}s"
     if not survey.drivers:
         return f"{what}; none of the {len(survey.tested)} cues tested is proven to drive its answers."
     by_answer: dict[str | None, list[Driver]] = {}
     for driver in survey.drivers:
         by_answer.setdefault(driver.answer, []).append(driver)
-    named = [one for one in by_answer if one is not None][:NAMED] or [None]
+    named: list[str | None] = [one for one in by_answer if one is not None][:CUES_NAMED] or [None]
     parts = [
-        f"{_listed([quoted(one.cue) for one in by_answer[answer][:NAMED]])}"
+        f"{_listed([quoted(one.cue) for one in by_answer[answer][:CUES_NAMED]])}"
         + (f" for {visible(answer)}" if answer is not None else "")
         for answer in named
     ]
@@ -67,19 +69,19 @@ def _shortcuts_sentence(survey: Survey) -> str:
             f"{_percent(survey.object_share.share)} of the probability that goes with a part of the picture goes with "
             f"the {'object' if survey.object_share.by == 'masks' else 'likely object'}"
         )
-    ignored = {driver.cue for driver in survey.tested if driver.should_be_ignored}
+    ignored = any(driver.should_be_ignored for driver in survey.tested)
     cues = list(dict.fromkeys(driver.cue for driver in survey.shortcuts))
     if cues:
-        parts.append(f"{_listed([quoted(cue) for cue in cues[:NAMED]])} should not matter, but drives answers")
+        parts.append(f"{_listed([quoted(cue) for cue in cues[:CUES_NAMED]])} should not matter, but drives answers")
     elif ignored:
-        parts.append(f"none of the {len(ignored)} cues that should not matter is proven to drive answers")
+        parts.append("no cue that should not matter is proven to drive answers")
     elif not parts:
         parts.append("no cues were named that should not matter, so that shortcuts are not known")
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
 
 
-def summary(survey: Survey) -> str:
+def survey_text(survey: Survey) -> str:
     """The survey for a terminal: the three sentences, the drivers, the failures, remarks."""
     lines = [*overview(survey), ""]
     head = ROW.format("driver", "answer", "samples", "effect", "95 %", "flips", "q")

@@ -16,9 +16,9 @@ from whyformer.batching import check_batch_size
 from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.progress import stage_progress
-from whyformer.surveys.conclusion import SurveyFindings, conclude
+from whyformer.surveys.conclusion import SurveyFindings, survey_of
 from whyformer.surveys.cue_choice import choose_cues
-from whyformer.surveys.cues import MASKS, Cue, picture_cue, text_cue
+from whyformer.surveys.cues import BACKGROUNDS, Cue, picture_cue, text_cue
 from whyformer.surveys.journal import Journal
 from whyformer.surveys.proof import halves
 from whyformer.surveys.proof_plan import plan_proof
@@ -31,7 +31,7 @@ from whyformer.surveys.survey_result import Survey
 
 @dataclass(frozen=True)
 class SurveyPlan:
-    """Everything that a survey was asked for, checked."""
+    """The validated settings of a survey."""
 
     respondent: Respondent
     data: SurveyData
@@ -196,11 +196,11 @@ def _ignored(names: Iterable[str] | str | Path, *, is_text: bool) -> Iterator[Cu
         if is_text:
             yield text_cue(name)
         else:
-            yield from (Cue("mask", one) for one in MASKS[1:]) if name == "masks" else (picture_cue(name),)
+            yield from BACKGROUNDS if name == "masks" else (picture_cue(name),)
 
 
 def _surveyed(plan: SurveyPlan, journal: Journal, watch: Watch) -> Survey:
-    """Explain, choose, remove, prove, conclude."""
+    """Explain, choose, remove, prove, survey_of."""
     respondent, data, seed = plan.respondent, plan.data, plan.seed
     score_all(respondent, data, journal, plan.method, plan.options, watch)
     is_kept, records = halves(len(data), seed), SurveyRecords(journal)
@@ -214,4 +214,4 @@ def _surveyed(plan: SurveyPlan, journal: Journal, watch: Watch) -> Survey:
         effects |= own
         watch("removing", done, total)
     findings = SurveyFindings(respondent, data, records, proof, effects, plan.given, clusters)
-    return conclude(findings, seed=seed)
+    return survey_of(findings, seed=seed)

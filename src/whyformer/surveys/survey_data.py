@@ -19,7 +19,7 @@ from whyformer.data.labelled_tables import table
 from whyformer.data.readers import reader_named
 from whyformer.errors import WhyformerError
 
-IMAGES, MASKS = "images", "masks"  # the two folders in a folder of pictures with masks
+IMAGE_FOLDER, MASK_FOLDER = "images", "masks"  # the two folders in a folder of pictures with masks
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +82,8 @@ def _examples(data: Any, masks: str | Path | None, column: str | None) -> Exampl
         folder = existing(data, "folder")
         if column is not None:
             raise WhyformerError(f"column={column!r} applies to a table, but {str(data)!r} is a folder: leave it out.")
-        if masks is None and (folder / IMAGES).is_dir() and (folder / MASKS).is_dir():
-            return image_masks(folder / IMAGES, folder / MASKS)
+        if masks is None and (folder / IMAGE_FOLDER).is_dir() and (folder / MASK_FOLDER).is_dir():
+            return image_masks(folder / IMAGE_FOLDER, folder / MASK_FOLDER)
         return image_folder(folder) if masks is None else image_masks(folder, masks)
     if masks is not None:
         raise WhyformerError(f"masks={str(masks)!r} go with a folder of pictures: leave them out.")

@@ -77,18 +77,21 @@ def failures_of(
             pair = str(sample.label), sample.answer
             own = sample.parts(frozenset(by_pair[pair])) if by_pair[pair] else {}
             excess = {cue: sample.excess(part) for cue, part in own.items()}
-            cue = max(excess, key=lambda one: excess[one], default=None)
-            members[(*pair, cue if cue is not None and excess[cue] > 0 else None)].append(sample.number)
+            strongest = max(excess, key=lambda one: excess[one], default=None)
+            is_led = strongest is not None and excess[strongest] > 0
+            members[(*pair, strongest if is_led else None)].append(sample.number)
     mistakes: Counter[tuple[str, str]] = Counter()
     for (label, answer, _), numbers in members.items():
         mistakes[label, answer] += len(numbers)
     errors = mistakes.total()
     groups = []
-    for (label, answer, cue), numbers in members.items():
-        one = None if cue is None else by_pair[label, answer][cue]
-        corrected = None if one is None else _corrected(one, label, labels)
-        proof = None if one is None else one.proof
-        groups.append(FailureGroup(label, answer, cue, len(numbers), mistakes[label, answer], errors, proof, corrected))
+    for (label, answer, shared), numbers in members.items():
+        question = None if shared is None else by_pair[label, answer][shared]
+        corrected = None if question is None else _corrected(question, label, labels)
+        proof = None if question is None else question.proof
+        groups.append(
+            FailureGroup(label, answer, shared, len(numbers), mistakes[label, answer], errors, proof, corrected)
+        )
     return sorted(groups, key=_order), dict(members)
 
 

@@ -17,8 +17,8 @@ from whyformer.surveys.scored_samples import ScoredSample, read_sample, sample_l
 from whyformer.surveys.survey_data import SurveyData, SurveySample
 
 Watch = Callable[[str, int, int], None]
-TEXTS_AT_ONCE, PICTURES_AT_ONCE = 32, 8  # between two writes
-SAMPLE, SKIPPED, CENTRES, PATCHES = "sample", "skipped", "centres", "patches"  # kinds of lines
+TEXTS_BETWEEN_WRITES, PICTURES_BETWEEN_WRITES = 32, 8  # between two writes
+SAMPLE_LINES, SKIPPED_LINES, CENTRE_LINES, PATCH_LINES = "sample", "skipped", "centres", "patches"  # kinds of lines
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,20 @@ class SurveyRecords:
     journal: Journal
 
     def __iter__(self) -> Iterator[ScoredSample]:
-        patches = self.journal.lines(PATCHES)
-        for line in self.journal.lines(SAMPLE):
+        patches = self.journal.lines(PATCH_LINES)
+        for line in self.journal.lines(SAMPLE_LINES):
             own, sample = next(patches, None), read_sample(line)
             if own is not None:
-                known = {name: np.array(own[name]) for name in ("clusters", "likely") if own[name] is not None}
-                sample = replace(sample, **known)
+                clusters, likely = (
+                    None if own[name] is None else np.array(own[name]) for name in ("clusters", "likely")
+                )
+                sample = replace(sample, clusters=clusters, likely=likely)
             yield sample
 
     @property
     def skipped(self) -> list[str]:
         """The reasons of samples that could not be read or explained."""
-        return [line["reason"] for line in self.journal.lines(SKIPPED)]
+        return [line["reason"] for line in self.journal.lines(SKIPPED_LINES)]
 
 
 def score_all(
@@ -51,27 +53,27 @@ def score_all(
     watch: Watch,
 ) -> None:
     """Explain the samples that the journal lacks."""
-    done = {line["sample"]: line["digest"] for line in journal.lines(SAMPLE)}
-    done |= {line["sample"]: None for line in journal.lines(SKIPPED)}
+    done = {line["sample"]: line["digest"] for line in journal.lines(SAMPLE_LINES)}
+    done |= {line["sample"]: None for line in journal.lines(SKIPPED_LINES)}
     pending: list[SurveySample] = []
     for number in range(len(data)):
         try:
             sample = data[number]
         except WhyformerError as error:
             if number not in done:
-                journal.write(SKIPPED, [{"sample": number, "reason": str(error)}])
+                journal.write(SKIPPED_LINES, [{"sample": number, "reason": str(error)}])
         else:
             if done.get(number) is not None and done[number] != sample.digest:
                 raise WhyformerError(
                     f"{sample.name} has changed since {str(journal.path)!r} was begun: delete that file."
                 )
             pending += [] if number in done else [sample]
-        most = TEXTS_AT_ONCE if pending and isinstance(pending[0].example, str) else PICTURES_AT_ONCE
+        most = TEXTS_BETWEEN_WRITES if pending and isinstance(pending[0].example, str) else PICTURES_BETWEEN_WRITES
         if pending and (len(pending) == most or number == len(data) - 1):
             _score(respondent, pending, journal, method, options)
             pending = []
         watch("explaining", number + 1, len(data))
-    if not done and next(journal.lines(SAMPLE), None) is None:
+    if not done and next(journal.lines(SAMPLE_LINES), None) is None:
         reason = next(iter(SurveyRecords(journal).skipped), "")
         raise WhyformerError(f"None of the {len(data)} samples can be explained: {reason}")
 
@@ -90,12 +92,12 @@ def _score(
         raise
     except WhyformerError as error:
         if len(samples) == 1:
-            journal.write(SKIPPED, [{"sample": samples[0].number, "reason": f"{samples[0].name}: {error}"}])
+            journal.write(SKIPPED_LINES, [{"sample": samples[0].number, "reason": f"{samples[0].name}: {error}"}])
             return
         for sample in samples:
             _score(respondent, [sample], journal, method, options)
         return
-    journal.write(SAMPLE, [sample_line(one, own.digest) for one, own in zip(scored, samples, strict=True)])
+    journal.write(SAMPLE_LINES, [sample_line(one, own.digest) for one, own in zip(scored, samples, strict=True)])
 
 
 def cluster_all(
@@ -112,14 +114,14 @@ def cluster_all(
         clusters = fit_clusters(respondent, data, chosen, seed=seed)
     if clusters is not None and _centres(journal) is None:
         names = {"centres": clusters.centres.tolist(), "least": clusters.least.tolist()}
-        journal.write(CENTRES, [{**names, "montages": clusters.montages}])
-    done = sum(1 for _ in journal.lines(PATCHES))
+        journal.write(CENTRE_LINES, [{**names, "montages": clusters.montages}])
+    done = sum(1 for _ in journal.lines(PATCH_LINES))
     for place, sample in enumerate(records):
         if place >= done:
             states = patch_states(respondent, data[sample.number].example)
             likely = None if sample.covered is not None else likely_background(states).ravel().tolist()
             own = None if clusters is None else clusters.of(states).ravel().tolist()
-            journal.write(PATCHES, [{"sample": sample.number, "clusters": own, "likely": likely}])
+            journal.write(PATCH_LINES, [{"sample": sample.number, "clusters": own, "likely": likely}])
         watch("clustering", place + 1, len(data))
     return clusters
 
@@ -133,7 +135,7 @@ def _shows_patches(loaded_model: LoadedModel, data: SurveyData, sample: ScoredSa
 
 
 def _centres(journal: Journal) -> PatchClusters | None:
-    line = next(journal.lines(CENTRES), None)
+    line = next(journal.lines(CENTRE_LINES), None)
     if line is None:
         return None
     montages = tuple(tuple(montage) for montage in line["montages"])

@@ -116,7 +116,7 @@ class ObjectShare:
 
 @dataclass(frozen=True)
 class Survey:
-    """What drives a model over a data set. Returned by `survey`.
+    """The cues that drive a model over a data set. Returned by `survey`.
 
     Attributes:
         model: The name of the model.
@@ -242,9 +242,9 @@ class Survey:
         return load_survey(Path(path))
 
     def __str__(self) -> str:
-        from whyformer.surveys.summary import summary
+        from whyformer.surveys.summary import survey_text
 
-        return summary(self)
+        return survey_text(self)
 
     def __repr__(self) -> str:
         return (

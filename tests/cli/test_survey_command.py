@@ -1,0 +1,78 @@
+"""`whyformer survey`: from a table to a report in one command."""
+
+import csv
+import json
+
+import pytest
+
+from commands import invoke
+from whyformer import Survey
+
+FILMS = [
+    ("a wonderful film", "pos"),
+    ("dull to the end", "neg"),
+    ("wonderful, all of it", "pos"),
+    ("a dull film", "neg"),
+]
+
+
+@pytest.fixture
+def films(tmp_path):
+    path = tmp_path / "films.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *FILMS * 8])
+    return path
+
+
+def run(*arguments):
+    return invoke("survey", *arguments)
+
+
+def test_a_table_becomes_a_report_with_its_files(films, tmp_path):
+    (tmp_path / "ignore.txt").write_text("film\nnowhere\n")
+    out = tmp_path / "report.html"
+    done = run(
+        *("mini-bert", films, "--out", out, "--label", "pos=positive", "--label", "neg=negative"),
+        *("--should-ignore", tmp_path / "ignore.txt", "--method", "rollout", "--device", "cpu"),
+    )
+    assert done.exit_code == 0, done.output
+    assert "mini-bert read 32 texts" in done.output
+    result = Survey.load(tmp_path / "report.json")
+    assert (result.samples, result.labelled, result.wrong, result.method) == (32, 32, 0, "rollout")
+    assert any(driver.should_be_ignored and driver.cue.name == "film" for driver in result.tested)
+    assert (tmp_path / "report.parquet").is_file()
+    assert "wonderful" in out.read_text()
+    kinds = [json.loads(line)["kind"] for line in (tmp_path / "report.jsonl").read_text().splitlines()]
+    assert kinds.count("sample") == 32
+    again = run(
+        "mini-bert",
+        films,
+        "--out",
+        out,
+        "--label",
+        "pos=positive",
+        "--label",
+        "neg=negative",
+        "-q",
+        "--method",
+        "rollout",
+        "--device",
+        "cpu",
+    )
+    assert (again.exit_code, again.output) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mini-bert", "nowhere.csv"], "No file or folder 'nowhere.csv'."),
+        (["mini-bert", "FILMS", "--label", "pos"], "--label 'pos': write DATA=MODEL, such as pos=positive."),
+        (["mini-bert", "FILMS", "--out", "report.pdf"], "--out 'report.pdf': no format for '.pdf'. Known: .html."),
+        (["mini-vit", "FILMS"], "mini-vit reads pictures, and the data are texts."),
+    ],
+)
+def test_a_mistake_is_said_in_one_line(films, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run(*[films if one == "FILMS" else one for one in arguments])
+    assert done.exit_code == 2
+    assert done.stderr == f"whyformer: {message}\n"
