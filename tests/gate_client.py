@@ -18,7 +18,7 @@ LOCAL = {"host": "127.0.0.1:7860"}
 
 def question(text=""):
     """A question of the right form."""
-    return json.dumps({"data": [text], "fn_index": 9, "session_hash": "we"}).encode()
+    return json.dumps({"data": [text], "fn_index": 11, "session_hash": "we"}).encode()
 
 
 async def echo(request):

@@ -88,7 +88,7 @@ def test_the_answer_does_not_tell_whether_a_file_exists_or_what_it_is(page, secr
     if isinstance(path, str):
         path = path.format(folder=page.uploads, secret=secret)
     for sent in ({"path": path}, {"path": path, **META}, {"url": path, **META}):
-        visit = ask(page.client, 9, [sent, "mini-vit", None, None, ["default"]])
+        visit = ask(page.client, 11, [sent, "mini-vit", None, None, ["default"]])
         assert (visit.status, json.loads(visit.body), visit.messages) == (403, REFUSAL, [])
 
 
@@ -110,7 +110,7 @@ def test_a_repeated_key_hides_no_path(client, secret):
     sent = f'[{{"path": {json.dumps(str(CAT))}, "path": {json.dumps(str(secret))}}}, null, null, null, null]'
     turned = f'[{{"path": {json.dumps(str(secret))}, "path": {json.dumps(str(CAT))}}}, null, null, null, null]'
     for data, status in ((sent, 403), (turned, 200)):
-        body = f'{{"data": {data}, "fn_index": 9, "session_hash": "stranger"}}'
+        body = f'{{"data": {data}, "fn_index": 11, "session_hash": "stranger"}}'
         answer = client.post("gradio_api/queue/join", content=body, headers={"content-type": "application/json"})
         assert answer.status_code == status
 
@@ -124,7 +124,7 @@ def test_paths_are_found_however_deep():
 
 def test_a_picture_that_was_sent_is_read(client):
     path = upload(client, "cat.jpg", CAT.read_bytes())
-    visit = ask(client, 9, [{"path": path, **META}, "mini-vit", None, None, ["default"]])
+    visit = ask(client, 11, [{"path": path, **META}, "mini-vit", None, None, ["default"]])
     assert "cat 9" in visit.text
 
 
@@ -174,7 +174,7 @@ def test_what_the_page_does_not_use_is_not_there(client, method, path):
 def test_the_line_cannot_be_passed(client):
     answer = client.post(
         "gradio_api/run/predict",
-        json={"data": ["a", None, None, None, None], "fn_index": 25, "session_hash": "stranger"},
+        json={"data": ["a", None, None, None, None], "fn_index": 29, "session_hash": "stranger"},
     )
     assert answer.status_code == 404
 

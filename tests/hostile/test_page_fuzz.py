@@ -92,7 +92,7 @@ def test_odd_values_alone_are_answered_or_refused_in_a_line(page, functions, odd
 )
 @pytest.mark.parametrize("path", ["queue/join", "run/predict"])
 def test_a_question_of_the_wrong_form_is_one_line(page, path, changes):
-    body = {"data": [None] * 5, "fn_index": 9, "session_hash": "s", **changes}
+    body = {"data": [None] * 5, "fn_index": 11, "session_hash": "s", **changes}
     answer = post(page.client, path, body)
     assert (answer.status_code, answer.json()) == (400, {"detail": WRONG_FORM})
 
@@ -104,10 +104,10 @@ def test_what_is_no_question_at_all_is_refused(page, path, body):
 
 
 def test_a_file_named_beside_the_inputs_is_refused(page):
-    body = {"data": [None] * 5, "fn_index": 9, "session_hash": "s", "event_data": {"path": "/etc/passwd"}}
+    body = {"data": [None] * 5, "fn_index": 11, "session_hash": "s", "event_data": {"path": "/etc/passwd"}}
     assert post(page.client, "queue/join", body).status_code == 403
 
 
 def test_an_honest_question_is_still_answered(page):
-    review = ask(page.client, 25, ["A wonderful film.", "mini-bert", None, None, ["default"]])
+    review = ask(page.client, 29, ["A wonderful film.", "mini-bert", None, None, ["default"]])
     assert "positive 9" in review.text
