@@ -138,6 +138,18 @@ def overhead() -> str:
     return table(["mini-bert, forward and backward passes", *labels], rows)
 
 
+def hybrid_cost() -> str:
+    """CPU time of each method on hybrids and on a Transformer of their size."""
+    found = result("hybrid_cost")
+    methods = list(next(iter(found["models"].values()))["ratios"])
+    rows = [
+        [name, f"{model['parameters']:.1f} M", *(f"{model['ratios'][method]:.1f}" for method in methods)]
+        for name, model in found["models"].items()
+    ]
+    head = [f"{found['tokens']} tokens, over a forward and a backward pass", "weights", *(f"`{x}`" for x in methods)]
+    return table(head, rows)
+
+
 # Kinds of operation that are told by what they read, not by their names alone.
 KIND_NOTES = {
     "linear": "and products with a weight",
@@ -780,6 +792,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "memory-at-64": memory_at_64,
     "per-image": per_image,
     "batches": batches,
+    "hybrid-cost": hybrid_cost,
     "memory": memory,
     "memory-estimates": memory_estimates,
     "by-name": by_name,

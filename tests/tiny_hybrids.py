@@ -102,6 +102,6 @@ HYBRIDS: dict[str, Callable[[], nn.Module]] = {
     "xLSTM": decoder("xLSTM", **ATTENTION_FREE | {"hidden_size": 64}, num_heads=4, qk_dim_factor=1.0),
 }
 # Attention writes into the input of a state space, not into the residual state; a norm before W_o takes its mean away.
-NO_STATE = {"Zamba": "residual state", "Zamba2": "residual state", "xLSTM": "residual state"}
+NO_STATE = ("Zamba", "Zamba2", "xLSTM")
 # Kernels written out in the module's own forward pass, and what is said of them.
 NOT_SEEN = {"MiniMax": "MiniMaxForCausalLM has 2 layers but only 1 attention operations were recorded"}

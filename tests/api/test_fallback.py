@@ -14,7 +14,7 @@ from whyformer import UnsupportedModel, attribute, continuation, doctor, explain
 from whyformer.api.attribute import FALLBACKS, first_that_applies
 from whyformer.methods.registry import trace_methods
 
-REASON = "The residual state of block 1 (path unknown) is not known: nothing is added to it as attention blocks do"
+REASON = "The residual state of block 0 (path unknown) is not known: nothing is added to it as attention blocks do"
 REMARK = f"evidence does not apply here ({REASON}): generic_attention by libra instead."
 TEXT = "the film was great"
 

@@ -38,7 +38,7 @@ def state_x_gradient(trace: Trace, *, blocks: Literal["sum", "first", "weighted"
     AttnLRP's relevance of that state. `blocks` selects the "sum" of all S_l, the "first", or a "weighted" sum that
     favours later blocks, Σ_l ((l + 1) / L)² S_l / Σ|S_l|.
     """
-    by_stream = state_scores(trace)
+    by_stream = state_scores(trace, first_alone=blocks == "first")
     if blocks == "first":
         return {stream: parts[0] for stream, parts in by_stream.items()}
     if blocks == "sum":
@@ -78,7 +78,8 @@ def evidence(trace: Trace) -> Attribution:
     q(x) = x / Σ|x|, with β = P ⊙ F the perception of Beyond Intuition (TMLR 2023) times its feedback, from the gradient
     at the input only. All of it takes one forward and one backward pass.
     """
-    by_stream, kinds = state_scores(trace), token_kinds(trace)
+    kinds = token_kinds(trace)
+    by_stream = state_scores(trace, first_alone=not any(bool(kind.others.any()) for kind in kinds.values()))
     scores = {stream: parts[0].masked_fill(~kinds[stream].words, 0.0) for stream, parts in by_stream.items()}
     with_others = [stream for stream in by_stream if bool(kinds[stream].others.any())]
     if with_others:
@@ -94,13 +95,16 @@ def evidence(trace: Trace) -> Attribution:
     return Attribution(scores, remarks=(remark,) if is_read or with_others else ())
 
 
-def state_scores(trace: Trace) -> dict[str, list[TokenScores]]:
-    """S_l of every block of every scored stream, first block first."""
+def state_scores(trace: Trace, *, first_alone: bool = False) -> dict[str, list[TokenScores]]:
+    """S_l of every block of every scored stream, or of its first block alone, first block first."""
     entering: dict[tuple[str, int], AttentionRecord] = {}
     for record in records_of(trace.steps_from(0)):
         first = entering.setdefault((record.query_stream, record.block), record)
         if first.state_scores is None:  # unknown for some cross-attention
             entering[record.query_stream, record.block] = record
+    if first_alone:
+        earliest = {stream: min(block for name, block in entering if name == stream) for stream, _ in entering}
+        entering = {place: record for place, record in entering.items() if earliest[place[0]] == place[1]}
     constant = {stream.name for stream in trace.question.family.streams if stream.scaled == NOTHING}
     by_stream: dict[str, list[TokenScores]] = {}
     for record in reversed(entering.values()):  # gradients come from the end

@@ -74,6 +74,8 @@ def role_of_all(args: tuple[Any, ...], kwargs: dict[str, Any], role_of: Callable
         return None
     for other in mixed[1:]:  # they share one outcome
         other.tap.outcome = mixed[0].tap.outcome
+    if mixed[0].tap.kernel is not None:  # run by groups of channels (Zamba), not of tokens
+        mixed[0].tap.outcome.beside |= {role.tap for role in mixed}
     return mixed[0]
 
 

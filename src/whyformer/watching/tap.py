@@ -58,6 +58,11 @@ class Tap:
     outcome: Outcome = field(default_factory=Outcome)
     state_products: Sequence[Tensor] = ()  # for each score that shares the pass, the state before times its gradient
 
+    @property
+    def kernel(self) -> LinearKernel | None:
+        """The call of a kernel that is linear in its values, if the operation is one."""
+        return self.map if isinstance(self.map, LinearKernel) else None
+
     def attention(self, batch: int) -> Mixing:
         """The map, with a head axis."""
         return KeptMap(by_head(self.map.detach(), batch)) if isinstance(self.map, Tensor) else self.map
@@ -127,9 +132,8 @@ class Tap:
 
     def linear_value(self, batch: int, tokens: int) -> Callable[[], Values] | None:
         """The values without their biases, those of a kernel as they are; None if they are no projection of a state."""
-        if isinstance(self.map, LinearKernel):
-            value = self.map.value
-            return lambda: value
+        if (kernel := self.kernel) is not None:
+            return lambda: kernel.value
         projection = self.value_source
         source = self.state(batch, tokens, of_keys=True)
         if projection is None or projection.is_normed or source is None or self.value is None:
@@ -232,10 +236,11 @@ class Tap:
 
     def projection(self) -> Tensor | None:
         """W_o, if it is the only layer that reads the mixed values, with their heads side by side."""
-        is_plain = self.outcome.readers == 1 and (
-            self.outcome.heads_in_order is None or bool(self.outcome.heads_in_order)
-        )
-        return self.outcome.output_weight if is_plain else None
+        weight, in_order = self.outcome.output_weight, self.outcome.heads_in_order
+        is_plain = self.outcome.readers == 1 and (in_order is None or bool(in_order))
+        if self.kernel is not None and weight is not None:  # which may run by groups of channels
+            is_plain = is_plain and weight.shape[-1] == self.kernel.value.shape[1] * self.kernel.value.shape[3]
+        return weight if is_plain else None
 
 
 def state_times_gradient(state: Tensor, gradient: Tensor | None) -> Tensor:
