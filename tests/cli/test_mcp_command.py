@@ -88,11 +88,11 @@ def test_pictures_and_texts_are_read_from_a_folder(tools):
 
 
 def test_sizes_are_bounded_before_anything_is_decoded(tools, folder, monkeypatch):
-    monkeypatch.setattr(agent_tools, "MOST_PIXELS", 100)
+    monkeypatch.setattr(agent_tools, "MOST_FILE_PIXELS", 100)
     Image.new("RGB", (20, 20)).save(folder / "large.png")
     with pytest.raises(WhyformerError, match=r"'large\.png' has 20 × 20 pixels, more than 100: shrink it\."):
         tools.read("large.png")
-    monkeypatch.setattr(agent_tools, "MOST_BYTES", 10)
+    monkeypatch.setattr(agent_tools, "MOST_FILE_BYTES", 10)
     with pytest.raises(WhyformerError, match=r"choose a smaller one\."):
         tools.read("anna.txt")
     with pytest.raises(WhyformerError, match=r"The texts have 20,001 characters, more than 20,000: shorten them\."):
@@ -128,7 +128,7 @@ def test_errors_reach_the_agent_as_one_line(folder):
 
 def test_a_reply_is_traced_and_judged_with_documents_from_files(tools):
     traced = tools.explain_response(QUESTION, [DOCUMENTS[1]], ["anna.txt"], " In Rome.")
-    assert {source["text"].strip() for source in traced["rows"][0]["sources"]} <= set(DOCUMENTS)
+    assert {source["text"].strip() for source in traced["rows"][0]["sources"]} <= {QUESTION, *DOCUMENTS}
     judged = tools.support(QUESTION, "In Rome.", [DOCUMENTS[1]], ["anna.txt"])
     assert [sentence["text"].strip() for sentence in judged["sentences"]] == ["In Rome."]
     assert judged["sentences"][0]["verdict"]
@@ -140,6 +140,9 @@ def test_a_folder_that_is_none_is_refused_at_the_start():
 
 def test_the_guide_says_the_limits():
     text = (Path(__file__).parents[2] / "docs" / "guides" / "agents.md").read_text()
-    assert f"at most {agent_tools.MOST_BYTES >> 20} MB, a picture {agent_tools.MOST_PIXELS // 10**6} million" in text
-    assert f"{agent_tools.MOST_CHARACTERS:,} characters and {agent_tools.MOST_TEXTS} documents" in text
+    assert (
+        f"at most {agent_tools.MOST_FILE_BYTES >> 20} MB, a picture {agent_tools.MOST_FILE_PIXELS // 10**6} million"
+        in text
+    )
+    assert f"{agent_tools.MOST_TEXT_CHARACTERS:,} characters and {agent_tools.MOST_DOCUMENTS} documents" in text
     assert f"at most {agent_tools.MOST_WRITTEN} tokens, and a list has at most {agent_tools.MOST_LISTED} items" in text

@@ -21,15 +21,15 @@ from whyformer.inputs.read import open_image, read_image, strings_are_texts
 if TYPE_CHECKING:
     from whyformer.models.loading import LoadedModel
 
-MOST_BYTES, MOST_PIXELS = 10 << 20, 40_000_000  # of a file
-MOST_CHARACTERS, MOST_TEXTS = 20_000, 20  # of all texts of a call together
+MOST_FILE_BYTES, MOST_FILE_PIXELS = 10 << 20, 40_000_000  # of a file
+MOST_TEXT_CHARACTERS, MOST_DOCUMENTS = 20_000, 20  # of all texts of a call together
 MOST_WRITTEN, MOST_LISTED = 64, 50  # tokens that a model writes, items of an answer
 _ONE_AT_A_TIME = Lock()
 
 
 @dataclass(frozen=True)
 class AgentTools:
-    """What an agent may use.
+    """The files and models that an agent may use.
 
     Attributes:
         folders: The folders, with links resolved, whose files may be read.
@@ -67,7 +67,7 @@ class AgentTools:
         from whyformer.api.explain import explain
         from whyformer.targets.scores import contrast
 
-        check_texts([text or "", *(texts or ())])
+        check_length([text or "", *(texts or ())])
         parts = [part for part in (self.read(file) if file else None, text, texts) if part]
         if not 1 <= len(parts) <= 2:
             raise WhyformerError("Give a text, a file, or two of text, file and texts.")
@@ -143,7 +143,7 @@ class AgentTools:
         Args:
             question: The question.
             answer: The answer to judge.
-            documents: The documents that it should rest on.
+            documents: The documents that it should depend on.
             files: Further documents: text files in one of the server's folders.
             model: A generative model of the tool `models`.
         """
@@ -175,8 +175,8 @@ class AgentTools:
         with _ONE_AT_A_TIME:
             result = checkup(self.open(model))
         kept = ("model", "architecture", "answers", "targets", "problems", "notes", "methods")
-        found = {name: value for name, value in asdict(result).items() if name in kept}
-        return {"is_healthy": result.is_healthy, **found, "labels": list(result.labels[:MOST_LISTED])}
+        fields = {name: value for name, value in asdict(result).items() if name in kept}
+        return {"is_healthy": result.is_healthy, **fields, "labels": list(result.labels[:MOST_LISTED])}
 
     def models(self) -> dict[str, Any]:
         """List the models that may be named, and what each of the bundled ones does."""
@@ -199,32 +199,32 @@ class AgentTools:
         if path.suffix.lower() in IMAGE_SUFFIXES:
             with open_image(BytesIO(content), name=name) as image:
                 width, height = image.size
-            if width * height > MOST_PIXELS:
+            if width * height > MOST_FILE_PIXELS:
                 raise WhyformerError(
-                    f"{name!r} has {width:,} × {height:,} pixels, more than {MOST_PIXELS:,}: shrink it."
+                    f"{name!r} has {width:,} × {height:,} pixels, more than {MOST_FILE_PIXELS:,}: shrink it."
                 )
             return read_image(BytesIO(content), name)
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise WhyformerError(f"{name!r} is neither a picture nor a text in UTF-8.") from error
-        check_texts([text])
+        check_length([text])
         return text
 
     def _documents(self, texts: Sequence[str], documents: list[str] | None, files: list[str] | None) -> list[Any]:
         """The documents of a call, with those in files."""
-        if len(documents or ()) + len(files or ()) > MOST_TEXTS:
-            raise WhyformerError(f"At most {MOST_TEXTS} documents are read at once: leave some out.")
+        if len(documents or ()) + len(files or ()) > MOST_DOCUMENTS:
+            raise WhyformerError(f"At most {MOST_DOCUMENTS} documents are read at once: leave some out.")
         read = [(name, self.read(name)) for name in files or ()]
         if pictures := [name for name, content in read if not isinstance(content, str)]:
             raise WhyformerError(f"{pictures[0]!r} is a picture: documents are texts.")
-        found = [*(documents or ()), *(str(content) for _, content in read)]
-        check_texts([*texts, *found])
-        return found
+        contents = [*(documents or ()), *(str(content) for _, content in read)]
+        check_length([*texts, *contents])
+        return contents
 
 
 def contained(folders: Sequence[Path], name: str) -> Path:
-    """The file of this name in one of the folders, with links resolved; no other file is told from a missing one."""
+    """The file of this name in one of the folders, with links resolved. Any other file gives the error of a missing one."""
     for folder in folders:
         try:
             path = (folder / name).resolve(strict=True)
@@ -242,21 +242,23 @@ def _content(path: Path, name: str) -> bytes:
     try:
         with os.fdopen(os.open(path, flags), "rb") as file:
             is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            content = file.read(MOST_BYTES + 1) if is_regular else b""
+            content = file.read(MOST_FILE_BYTES + 1) if is_regular else b""
     except OSError as error:
         raise WhyformerError(f"{name!r} cannot be read: {error.strerror}.") from error
-    if not is_regular or len(content) > MOST_BYTES:
-        raise WhyformerError(f"{name!r} has more than {MOST_BYTES >> 20} MB, or is not a file: choose a smaller one.")
+    if not is_regular or len(content) > MOST_FILE_BYTES:
+        raise WhyformerError(
+            f"{name!r} has more than {MOST_FILE_BYTES >> 20} MB, or is not a file: choose a smaller one."
+        )
     return content
 
 
-def check_texts(texts: Sequence[str]) -> None:
+def check_length(texts: Sequence[str]) -> None:
     """Raise if there are too many texts, or too long ones together."""
     count = sum(map(len, texts))
-    if count > MOST_CHARACTERS:
-        raise WhyformerError(f"The texts have {count:,} characters, more than {MOST_CHARACTERS:,}: shorten them.")
-    if len(texts) > MOST_TEXTS + 2:
-        raise WhyformerError(f"At most {MOST_TEXTS} texts are read at once: leave some out.")
+    if count > MOST_TEXT_CHARACTERS:
+        raise WhyformerError(f"The texts have {count:,} characters, more than {MOST_TEXT_CHARACTERS:,}: shorten them.")
+    if len(texts) > MOST_DOCUMENTS + 2:
+        raise WhyformerError(f"At most {MOST_DOCUMENTS} texts are read at once: leave some out.")
 
 
 def _listed(top: int) -> int:

@@ -41,10 +41,12 @@ def server(folders: Any = (), models: Any = ()) -> Any:
     if missing := [str(folder) for folder in folders if not Path(folder).is_dir()]:
         raise WhyformerError(f"--folder {missing[0]!r} is not a folder.")
     tools = AgentTools(tuple(Path(folder).resolve() for folder in folders), tuple(dict.fromkeys([*bundled(), *models])))
-    made = mcpserver.MCPServer("whyformer", instructions=INSTRUCTIONS, version=version("whyformer"), log_level="ERROR")
+    mcp_server = mcpserver.MCPServer(
+        "whyformer", instructions=INSTRUCTIONS, version=version("whyformer"), log_level="ERROR"
+    )
     for tool in (tools.explain, tools.explain_response, tools.support, tools.doctor, tools.models):
-        made.add_tool(_reported(tool, mcpserver.exceptions.ToolError))
-    return made
+        mcp_server.add_tool(_reported(tool, mcpserver.exceptions.ToolError))
+    return mcp_server
 
 
 def _reported(tool: Callable[..., Any], failure: type[Exception]) -> Callable[..., Any]:
