@@ -253,19 +253,9 @@ def explain_responses(
         cases.append(focused_case(scorer, reply, other, spans, chosen, question["focus"]))
     usage: dict[str, Any] = {"aggregate": aggregate, "batch_size": batch_size, "progress": progress}
     results = _explained(loaded_model, cases, (method, backward, options), sinks=sinks, **usage)
-    call = {
-        "units": units,
-        "sources": sources,
-        "layout": layout,
-        "aggregate": aggregate,
-        "sinks": sinks,
-        "method": method,
-        "backward": backward,
-    }
-    origins = (
-        response_origin(loaded_model, case, question, call | {"options": options})
-        for case, question in zip(cases, each, strict=True)
-    )
+    call: dict[str, Any] = {"units": units, "sources": sources, "aggregate": aggregate, "sinks": sinks}
+    call |= {"layout": layout, "method": method, "backward": backward, "options": options}
+    origins = map(partial(response_origin, loaded_model, call=call), cases, each)
     results = [replace(one, audit=origin) for one, origin in zip(results, origins, strict=True)]
     return [replace(one, verdicts=one.support()) for one in results] if support else results
 

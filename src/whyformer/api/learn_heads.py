@@ -37,7 +37,7 @@ FIRST_SEED = 100_000  # of generated examples: far from those that methods are m
 ANSWER_TOKENS = 32  # of an answer that the model writes
 LEAST_SOURCES = 3
 STEPS, RATE = 300, 0.05  # of Adam
-HELD_OUT = 5  # one example in so many
+HELD_OUT_EVERY = 5  # one example in so many
 KEPT_EVERY = 10  # examples between two saves
 LEAST_SPREAD = 1e-6  # of the outcomes of an example
 AT_ONCE = 8  # masks
@@ -103,7 +103,7 @@ def learn_heads(run: LearningRun, replies: Iterator[Reply], examples: int, *, pr
             if (number + 1) % KEPT_EVERY == 0:
                 _keep(run, features, outcomes)
     usable = [number for number, one in enumerate(outcomes) if float(one.std()) > LEAST_SPREAD]
-    if len(usable) < 2 * HELD_OUT:
+    if len(usable) < 2 * HELD_OUT_EVERY:
         raise WhyformerError(f"Only {len(usable)} of {examples} examples have sources that matter: too few to learn.")
     stacked = torch.stack([features[one] for one in usable]), torch.stack([outcomes[one] for one in usable])
     theta, correlation, uniform = fitted_heads(*stacked)
@@ -161,7 +161,7 @@ def masked_log_odds(loaded_model: LoadedModel, reply: Reply, sources: Sequence[S
 
 def fitted_heads(features: Tensor, outcomes: Tensor) -> tuple[Tensor, float, float]:
     """θ ≥ 0 of the largest mean correlation per example; and the correlation, held out, of it and of equal weights."""
-    held_out = torch.arange(len(features)) % HELD_OUT == 0
+    held_out = torch.arange(len(features)) % HELD_OUT_EVERY == 0
     theta = torch.full(features.shape[-1:], 1.0, requires_grad=True)
     optimiser = torch.optim.Adam([theta], lr=RATE)
     with torch.no_grad():
@@ -182,9 +182,9 @@ def fitted_heads(features: Tensor, outcomes: Tensor) -> tuple[Tensor, float, flo
 
 def mean_correlation(features: Tensor, outcomes: Tensor, theta: Tensor) -> Tensor:
     """The mean over examples of Pearson's correlation between Σ_kept θ · attention and the outcome."""
-    said = features @ theta
-    said, real = said - said.mean(dim=1, keepdim=True), outcomes - outcomes.mean(dim=1, keepdim=True)
-    return ((said * real).sum(dim=1) / (said.norm(dim=1) * real.norm(dim=1)).clamp(min=1e-12)).mean()
+    predicted = features @ theta
+    predicted, real = predicted - predicted.mean(dim=1, keepdim=True), outcomes - outcomes.mean(dim=1, keepdim=True)
+    return ((predicted * real).sum(dim=1) / (predicted.norm(dim=1) * real.norm(dim=1)).clamp(min=1e-12)).mean()
 
 
 def _keep(run: LearningRun, features: Sequence[Tensor], outcomes: Sequence[Tensor]) -> None:

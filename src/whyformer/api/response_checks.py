@@ -50,8 +50,8 @@ def response_checks(
     ]
     if here["verdicts"] is not None or kept.get("verdicts") is not None:
         differences = list(_differences(kept.get("verdicts"), here["verdicts"], slack))
-        found = ", ".join(unit["verdict"] for unit in (here["verdicts"] or {}).get("units", ()))
-        checks.append(Check("verdicts", not differences, differences[0] if differences else found))
+        verdicts = ", ".join(unit["verdict"] for unit in (here["verdicts"] or {}).get("units", ()))
+        checks.append(Check("verdicts", not differences, differences[0] if differences else verdicts))
     names = ["architecture"] if is_moved else ["architecture", "name", "place"]
     about = read_field(document, "model", read_mapping)
     stated = {"architecture": type(model.model).__name__, "name": model.name, "place": model.place}

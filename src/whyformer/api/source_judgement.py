@@ -43,7 +43,7 @@ def _with_judgements(unit: UnitSupport, number: int, removal: SourceRemoval) -> 
     falls |= _falls(unit, number, removal, removal.ranked(inner, [number]))
     coarse = {place for place, own in levels.inner.items() if any(one in falls for one in removal.numbers(own))}
     order = sorted((one for one in falls if one not in coarse), key=lambda one: -falls[one])
-    return replace(_with_falls(unit, falls), **_carrying(unit, number, removal, order[:MOST_CARRYING]))
+    return _with_carrying(_with_falls(unit, falls), number, removal, order[:MOST_CARRYING])
 
 
 def _falls(unit: UnitSupport, number: int, removal: SourceRemoval, sources: Sequence[int]) -> dict[int, float]:
@@ -62,13 +62,13 @@ def _with_falls(unit: UnitSupport, falls: dict[int, float]) -> UnitSupport:
     return replace(unit, sources=tuple(known[source] for source in sorted(known)))
 
 
-def _carrying(unit: UnitSupport, number: int, removal: SourceRemoval, order: Sequence[int]) -> dict[str, object]:
-    """The first sources without which half of the judgement is lost."""
+def _with_carrying(unit: UnitSupport, number: int, removal: SourceRemoval, order: Sequence[int]) -> UnitSupport:
+    """The unit with the first sources without which half of its judgement is lost."""
     for last in range(1, len(order) + 1):
         if not removal.questions.scorer.has_spare(2):
             break
         (value,) = removal.questions.judgements(number, [[removal.place(one) for one in order[:last]]])
         fall = (unit.judgement or 0.0) - value
         if fall >= _gain(unit) / 2:
-            return {"carrying": tuple(order[:last]), "carrying_judgement": fall}
-    return {}
+            return replace(unit, carrying=tuple(order[:last]), carrying_judgement=fall)
+    return unit

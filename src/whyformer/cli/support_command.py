@@ -113,8 +113,7 @@ def support_command(
 ) -> None:
     """Judge every sentence of a log of answers: from the documents, from memory, or not supported."""
     from whyformer.cli.output import check_out_file, writing
-    from whyformer.cli.response_batch import batch_progress
-    from whyformer.cli.support_workers import SupportJob, digest_of
+    from whyformer.cli.support_workers import SupportJob
     from whyformer.inputs.support_logs import read_support_log
     from whyformer.render.support_report import support_report
 
@@ -125,21 +124,9 @@ def support_command(
     job = SupportJob(
         model, device, dtype, batch_size, budget, calibration, url if url is None else url.rstrip("/"), api, tokenizer
     )
-    kept = out.with_suffix(".jsonl")
     with writing(out), _workers(job, len(answers), engine, quiet=quiet) as (settings, judge):
-        done = finished_lines(kept)
-        pending = [answer for answer in answers if digest_of(answer.text, settings) not in done]
-        by_number = {answer.number: answer for answer in pending}
-        with batch_progress(len(pending), len(answers), quiet=quiet) as advance:
-            for line in judge(pending):
-                answer = by_number[line["number"]]
-                if "error" in line:
-                    errors.append(f"row {answer.number}: {line['error']}")
-                else:
-                    digest = digest_of(answer.text, settings)
-                    done[digest] = {"digest": digest, "id": answer.name, "support": line["support"]}
-                    keep_line(kept, done[digest])
-                advance()
+        done, problems = _judged(answers, settings, judge, out.with_suffix(".jsonl"), quiet=quiet)
+    errors += problems
     rows = _report_rows(answers, done, settings)
     totals = _totals(rows)
     calibration = rows[0].support.calibration if rows else "none"
@@ -217,6 +204,29 @@ def _workers(job: SupportJob, answers: int, engine: str, *, quiet: bool) -> Iter
         yield ray.get(workers[0].identity.remote()), partial(judge_on_ray, workers)
     finally:
         ray.shutdown()
+
+
+def _judged(
+    answers: Sequence[LoggedAnswer], settings: dict[str, Any], judge: Judge, kept: Path, *, quiet: bool
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """The verdicts on all answers by digest, those of an earlier run included, and the errors of the others."""
+    from whyformer.cli.response_batch import batch_progress
+    from whyformer.cli.support_workers import digest_of
+
+    done, errors = finished_lines(kept), []
+    pending = [answer for answer in answers if digest_of(answer.text, settings) not in done]
+    by_number = {answer.number: answer for answer in pending}
+    with batch_progress(len(pending), len(answers), quiet=quiet) as advance:
+        for line in judge(pending):
+            answer = by_number[line["number"]]
+            if "error" in line:
+                errors.append(f"row {answer.number}: {line['error']}")
+            else:
+                digest = digest_of(answer.text, settings)
+                done[digest] = {"digest": digest, "id": answer.name, "support": line["support"]}
+                keep_line(kept, done[digest])
+            advance()
+    return done, errors
 
 
 def keep_line(path: Path, line: dict[str, Any]) -> None:

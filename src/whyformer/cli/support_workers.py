@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from whyformer.models.loading import LoadedModel
 
 KEY_VARIABLE = "WHYFORMER_API_KEY"  # environment variable: the key of a served model
-TRIES = 2  # more for an answer whose worker was lost
+MORE_TRIES = 2  # for an answer whose worker was lost
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def ray_workers(job: SupportJob, answers: int) -> list[Any]:
         ray.init(log_to_driver=False)  # RAY_ADDRESS names a cluster
     resources = ray.cluster_resources()
     gpus, cpus = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))
-    settings = {"num_cpus": 1, "max_restarts": -1, "max_task_retries": TRIES} | ({"num_gpus": 1} if gpus else {})
+    settings = {"num_cpus": 1, "max_restarts": -1, "max_task_retries": MORE_TRIES} | ({"num_gpus": 1} if gpus else {})
     actor = ray.remote(SupportWorker).options(**settings)
     return [actor.remote(_at_home(job)) for _ in range(max(1, min(gpus or cpus, answers)))]
 
