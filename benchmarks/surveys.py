@@ -1,12 +1,14 @@
 """What a survey costs, whether it invents drivers, and what it says of the bundled models.
 
     python benchmarks/surveys.py reviews --data FOLDER --folder EMPTY_FOLDER
+    python benchmarks/surveys.py sentences --data FOLDER --folder EMPTY_FOLDER
     python benchmarks/surveys.py photos --data FOLDER --folder EMPTY_FOLDER
     python benchmarks/surveys.py null
     python benchmarks/surveys.py memory
 
-`reviews` surveys mini-bert over 1,000 reviews of IMDb's test split (imdb-test.jsonl.xz), `photos` mini-vit over 50
-photographs of Oxford-IIIT Pet with masks (photos/val-0.tar); both go on where they were stopped, and count seconds of
+`reviews` surveys mini-bert over 1,000 reviews of IMDb's test split (imdb-test.jsonl.xz), `sentences` over the 872
+sentences of SST-2's development split (sst2-dev.tsv), `photos` mini-vit over 50 photographs of Oxford-IIIT Pet with
+masks (photos/val-0.tar); they go on where they were stopped, and count seconds of
 processor time, all threads together, because the machine may be busy. `null` surveys functions for which no word has an
 effect that recurs, so that every driver is false. `memory` compares the peak memory of few and many samples. All is
 written to benchmarks/results/surveys.json.
@@ -48,6 +50,12 @@ def reviews(data: Path, folder: Path) -> dict[str, Any]:
     names = {"neg": "negative", "pos": "positive"}
     texts = [(row["text"], names[row["label"]]) for row in rows[:REVIEWS]]
     return timed("mini-bert", texts, folder / "reviews")
+
+
+def sentences(data: Path, folder: Path) -> dict[str, Any]:
+    lines = (data / "text" / "sst2-dev.tsv").read_text().splitlines()
+    pairs = [line.split("\t") for line in lines]
+    return timed("mini-bert", [(text, LABELS[int(label)]) for text, label in pairs], folder / "sentences")
 
 
 def photos(data: Path, folder: Path) -> dict[str, Any]:
@@ -186,7 +194,7 @@ def peak(count: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("reviews", "photos", "null", "memory", "peak"))
+    parser.add_argument("what", choices=("reviews", "sentences", "photos", "null", "memory", "peak"))
     parser.add_argument("--data", type=Path, help="the folder with text/ and photos/")
     parser.add_argument("--folder", type=Path, help="where journals and pages are kept")
     parser.add_argument("--samples", type=int, default=MEMORY_SAMPLES[0])
@@ -194,9 +202,10 @@ def main() -> None:
     if given.what == "peak":
         print(peak(given.samples))
         return
-    if given.what in ("reviews", "photos"):
+    runs = {"reviews": reviews, "sentences": sentences, "photos": photos}
+    if given.what in runs:
         given.folder.mkdir(parents=True, exist_ok=True)
-        row = {"reviews": reviews, "photos": photos}[given.what](given.data, given.folder)
+        row = runs[given.what](given.data, given.folder)
     else:
         row = {"null": null, "memory": memory}[given.what]()
     results = json.loads(FILE.read_text()) if FILE.is_file() else {}

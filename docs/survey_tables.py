@@ -9,43 +9,56 @@ from typing import Any
 from support_tables import rows
 
 SHOWN = 10  # drivers of each answer
+FIGURES = ("samples", "effect, nats", "answers that change, %", "q")
 
 
 def read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
-def review_drivers(path: Path) -> str:
+TEXTS = {"reviews": "IMDb reviews", "sentences": "SST-2 sentences"}
+
+
+def text_runs(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """The surveys of mini-bert that were made, with what they are of."""
+    results = read(path)
+    return [(f"{results[name]['samples']:,} {what}", results[name]) for name, what in TEXTS.items() if name in results]
+
+
+def text_drivers(path: Path) -> str:
     """The first proven words for each answer of mini-bert."""
     lines = []
-    drivers = read(path)["reviews"]["drivers"]
-    for answer in sorted({driver["answer"] for driver in drivers if driver["answer"]}):
-        own = [driver for driver in drivers if driver["answer"] == answer and driver["kind"] in ("word", "phrase")]
-        lines += [[driver["cue"], answer, *figures(driver)] for driver in own[:SHOWN]]
-    return rows(["cue", "answer", "samples", "effect, nats", "answers that change, %", "q"], lines)
+    for what, run in text_runs(path):
+        for answer in sorted({driver["answer"] for driver in run["drivers"] if driver["answer"]}):
+            is_own = [one for one in run["drivers"] if one["answer"] == answer and one["kind"] in ("word", "phrase")]
+            lines += [[what, one["cue"], answer, *figures(one)] for one in is_own[:SHOWN]]
+    return rows(["of", "cue", "answer", *FIGURES], lines)
 
 
 def negations(path: Path) -> str:
     """Words of negation among the cues that were tested."""
     lines = [
-        [one["cue"], one["answer"], *figures(one), "yes" if one["q"] <= 0.05 else "no"]
-        for one in read(path)["reviews"]["negations"]
+        [what, one["cue"], one["answer"], *figures(one), "yes" if one["q"] <= 0.05 else "no"]
+        for what, run in text_runs(path)
+        for one in run["negations"]
     ]
-    return rows(["cue", "answer", "samples", "effect, nats", "answers that change, %", "q", "proven"], lines)
+    return rows(["of", "cue", "answer", *FIGURES, "proven"], lines)
 
 
-def review_failures(path: Path) -> str:
+def text_failures(path: Path) -> str:
     """The groups of wrong answers of mini-bert."""
     lines = [
         [
+            what,
             f"{one['label']} read as {one['answer']}",
             one["cue"] or "no shared cue",
             str(one["count"]),
             "" if one["cue"] is None else "yes" if one["proven"] else "no",
         ]
-        for one in read(path)["reviews"]["failures"]
+        for what, run in text_runs(path)
+        for one in run["failures"]
     ]
-    return rows(["mistake", "led by", "samples", "proven"], lines)
+    return rows(["of", "mistake", "led by", "samples", "proven"], lines)
 
 
 def photo_drivers(path: Path) -> str:
@@ -53,7 +66,7 @@ def photo_drivers(path: Path) -> str:
     photos = read(path)["photos"]
     lines = [[one["cue"], one["answer"] or "all", *figures(one)] for one in photos["drivers"] if one["answer"] is None]
     share = photos["object_share"]
-    table = rows(["cue", "answers", "samples", "effect, nats", "answers that change, %", "q"], lines)
+    table = rows(["cue", "answers", *FIGURES], lines)
     value, low, high = (f"{100 * one:.0f}" for one in share)
     return f"{table}\n\nShare of the object: {value} % [{low}, {high}] over {photos['samples']} photographs."
 
@@ -67,7 +80,7 @@ def cost(path: Path) -> str:
     """Seconds of processor time of both surveys, the false drivers and the memory."""
     results = read(path)
     lines = []
-    for name, what in (("reviews", "reviews"), ("photos", "photographs")):
+    for name, what in {**TEXTS, "photos": "photographs with masks"}.items():
         if name in results:
             run = results[name]
             total = sum(run["seconds"].values())

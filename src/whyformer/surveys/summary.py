@@ -35,7 +35,9 @@ def _drivers_sentence(survey: Survey) -> str:
     by_answer: dict[str | None, list[Driver]] = {}
     for driver in survey.drivers:
         by_answer.setdefault(driver.answer, []).append(driver)
-    named: list[str | None] = [one for one in by_answer if one is not None][:CUES_NAMED] or [None]
+    named: list[str | None] = []
+    named.extend([one for one in by_answer if one is not None][:CUES_NAMED])
+    named.extend([] if named else [None])
     parts = [
         f"{_listed([quoted(one.cue) for one in by_answer[answer][:CUES_NAMED]])}"
         + (f" for {visible(answer)}" if answer is not None else "")
@@ -65,9 +67,10 @@ def _failures_sentence(survey: Survey) -> str:
 def _shortcuts_sentence(survey: Survey) -> str:
     parts = []
     if survey.object_share is not None:
+        thing = "object" if survey.object_share.by == "masks" else "likely object"
         parts.append(
-            f"{_percent(survey.object_share.share)} of the probability that goes with a part of the picture goes with "
-            f"the {'object' if survey.object_share.by == 'masks' else 'likely object'}"
+            f"of the probability that answers lose without the {thing} or without the background, "
+            f"{_percent(survey.object_share.share)} goes with the {thing}"
         )
     ignored = any(driver.should_be_ignored for driver in survey.tested)
     cues = list(dict.fromkeys(driver.cue for driver in survey.shortcuts))
