@@ -189,6 +189,12 @@ def test_a_transcript_that_begins_with_the_call_and_a_function_that_must_write_g
         whyformer.explain_action([called("f")], TOOLS, **settings)
     with pytest.raises(WhyformerError, match="score is a function that scores: give the call that it explains"):
         whyformer.explain_action([ASKED], TOOLS, **settings)
+    with pytest.raises(
+        WhyformerError, match="returned one number for the call, so that its parts cannot be told apart"
+    ):
+        whyformer.explain_action(
+            [ASKED, called("f")], TOOLS, score=lambda prompts, _: [-1.0] * len(prompts), processor=QWEN.tokenizer
+        )
     with pytest.raises(WhyformerError, match="pass the tokenizer as processor"):
         whyformer.explain_action([ASKED], TOOLS, score=planted({}))
 

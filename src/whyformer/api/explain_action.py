@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from whyformer.api.action_removal import ActionRemoval, CallReply
+from whyformer.api.action_removal import THE_ACTION, WHOLE_CALL, ActionRemoval, CallReply
 from whyformer.api.assessment import check_budget
 from whyformer.api.generation import check_written
 from whyformer.api.loaded_scorer import LoadedScorer
@@ -129,7 +129,7 @@ def explain_action(
     removal = ActionRemoval(counted, prompt.prompt, tuple(replies), sources, scores, notes)
     measured = removal.with_figures(targets)
     effects = removal.effects()
-    driver, lost = removal.driver(effects, measured[0])
+    driver, lost = removal.driver(effects, measured[WHOLE_CALL])
     text = removal.instead(driver, tokens) if instead and driver and counted.has_spare(1) else None
     action = Action(
         prompt=prompt.prompt,
@@ -138,7 +138,7 @@ def explain_action(
         targets=measured,
         sources=sources,
         effects=effects,
-        verdict=measured[1].verdict,
+        verdict=measured[THE_ACTION].verdict,
         reason="",
         model=scorer.name,
         driver=driver,
@@ -228,7 +228,13 @@ def reply_targets(
         )
     else:
         reply = reply_of(loaded_model, EncodedPrompt(prompt.prompt), text)
-    return reply, _targets(reply, places[place])
+    targets = _targets(reply, places[place])
+    if not targets[THE_ACTION].tokens or len(reply.tokens) == 1:
+        raise WhyformerError(
+            f"{scorer.name} returned one number for the call, so that its parts cannot be told apart: return a (text, "
+            "log-probability) pair for each token."
+        )
+    return reply, targets
 
 
 def _targets(reply: Reply, places: CallPlaces) -> tuple[ActionTarget, ...]:
