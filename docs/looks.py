@@ -20,7 +20,7 @@ from whyformer.render.heatmaps import original, overlay, spread_scores
 from whyformer.render.marks import isoline
 from whyformer.results.part import Part
 
-SIDE = 190
+SIDE, WIDTH = 190, 1100
 SHEET = PICTURES / "looks.png"
 REVIEW = "The first half hour is slow, but then it turns into a wonderful, moving story with superb performances."
 LUMA = np.array([0.2126, 0.7152, 0.0722])
@@ -115,7 +115,9 @@ def sheet() -> Image.Image:
 
 
 def main() -> int:
-    sheet().quantize(256, kmeans=1).save(SHEET, optimize=True)
+    drawn_sheet = sheet()
+    size = WIDTH, round(drawn_sheet.height * WIDTH / drawn_sheet.width)
+    drawn_sheet.resize(size, Image.Resampling.LANCZOS).quantize(128, kmeans=1).save(SHEET, optimize=True)
     print(f"{SHEET.name}: {SHEET.stat().st_size / 1000:.0f} kB")
     return 0
 

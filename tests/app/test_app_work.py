@@ -18,7 +18,7 @@ from whyformer.app.label_tabs import LabelQuestion, explain_picture, explain_tex
 from whyformer.app.models import model_choice, tab_of
 from whyformer.app.pair_tab import Pair, explain_pair
 from whyformer.app.response_tab import ResponseInputs, explain_exchange
-from whyformer.app.result_area import SUFFIXES, ResultArea, serve, serve_audit
+from whyformer.app.result_area import SUFFIXES, ResultArea, serve, serve_audit, serve_what_if
 from whyformer.app.setup import Setup
 from whyformer.app.tab_view import TabView, progress_html
 from whyformer.app.visitors import Visitors
@@ -190,6 +190,17 @@ def test_while_a_new_question_is_worked_on_nothing_is_left_of_the_result_before(
         False,
         False,
     ]
+
+
+def test_parts_are_removed_for_who_asks_and_their_choice_is_checked():
+    view = TabView("shown", what_if=lambda removed: f"without {sorted(removed)}")
+    run = serve_what_if(AREA, Visitors(), 600)
+    assert run(visitor(), view, SimpleNamespace())["html"] == "without []"
+    assert run(visitor(), view, SimpleNamespace(removed=[2, 1]))["html"] == "without [1, 2]"
+    for choice in ("x", [1.5], [True], list(range(100)), {"a": 1}):
+        assert "was not understood: click again." in run(visitor(), view, SimpleNamespace(removed=choice))["html"]
+    for gone in (None, TabView("shown")):
+        assert "explain it again" in run(visitor(), gone, SimpleNamespace())["html"]
 
 
 def test_an_audit_file_is_made_for_who_asks_and_agrees_with_the_picture(uploads):

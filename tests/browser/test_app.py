@@ -262,6 +262,28 @@ def test_a_text_is_typed_and_its_words_are_coloured(opened, tmp_path):
         expect(shown(page, ".result .text")).to_have_text(REVIEW)
 
 
+def test_words_are_removed_and_the_model_answers_what_was_not_computed_before(opened):
+    with opened() as page:
+        tab(page, "Text")
+        page.get_by_label("Text", exact=True).locator("visible=true").last.fill("A slow but wonderful, superb film.")
+        button(page, "Explain").click()
+        expect(shown(page, ".result h2")).to_contain_text("positive")
+        button(page, "What if …").click()
+        said = shown(page, ".said")
+        expect(said).to_contain_text("with everything")
+        words = shown(page, "[data-unit]")
+        words.first.click()
+        expect(said).to_contain_text("→")
+        for word in words.all():  # all but the first, of which no combination was computed
+            if word.get_attribute("aria-pressed") == "false" and word.get_attribute("data-unit") in ("4", "5"):
+                word.click()
+                expect(shown(page, "[data-unit][aria-pressed=true]")).not_to_have_count(1)
+                expect(said).to_contain_text("→")
+        expect(shown(page, ".answers small").first).not_to_have_text("?")
+        button(page, "Reset").click()
+        expect(said).to_contain_text("with everything")
+
+
 def test_a_click_on_a_sentence_of_a_response_shows_its_sources(opened, tmp_path):
     with opened() as page:
         tab(page, "Response")

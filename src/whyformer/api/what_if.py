@@ -44,7 +44,7 @@ from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace, zero_scores
 
-# Units that can be removed, how many of them in every combination, and blocks of patches on a side: 33 forward passes.
+# Units that can be removed, how many of them in every combination, and blocks of patches on a side: 34 forward passes.
 MOST_UNITS, COMBINED, BLOCKS_ON_A_SIDE = 12, 4, 8
 REMOVAL = "kernel_shap"  # whose defaults say how parts are removed
 

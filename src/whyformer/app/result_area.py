@@ -215,9 +215,9 @@ def serve_what_if(area: ResultArea, visitors: Visitors, seconds: float) -> Calla
         try:
             if view is None or view.what_if is None:
                 raise WhyformerError("The result is no longer kept here: explain it again.")
-            subset = checked_units(removed)
+            subset, ask = checked_units(removed), view.what_if
             with visitors.work(name_of(request), area.what_if, seconds) as work:
-                *_, page = follow(lambda work: view.what_if(subset), work)  # type: ignore[misc]
+                *_, page = follow(lambda work: ask(subset), work)
         except (WhyformerError, OSError) as error:
             return {area.html: problem(error).html, area.what_if: gr.update(visible=False)}
         except Stopped:

@@ -139,7 +139,8 @@ def photo_layer(strength: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Colour and opacity of the layer that shows strengths on a photograph: a veil at 0, a tint on full light at 1."""
     sign, share = np.asarray(strength) < 0, np.zeros(np.shape(strength))
     tint = np.zeros((*np.shape(strength), 3))
-    for kind, own in (("for", ~sign), ("against", sign)):
+    places: tuple[tuple[LevelKind, np.ndarray], ...] = (("for", ~sign), ("against", sign))
+    for kind, own in places:
         share[own] = np.interp(np.abs(strength)[own], np.linspace(0, 1, STEPS), _even_shares(kind))
         tint[own] = _tint(kind)
     opacity = 1 - (1 - TINT * share) * _light(share)

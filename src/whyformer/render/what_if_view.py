@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from whyformer.inputs.layouts import Box, Boxes, Patches, PictureLayout, WordPieces
 from whyformer.render.heatmaps import display_side, original
@@ -152,6 +152,8 @@ def _extent_of(layout: PictureLayout, tokens: Sequence[int]) -> Box:
             across, down = (right - left) / columns, (bottom - top) / rows
             corners = [(left + token % columns * across, top + token // columns * down) for token in tokens]
             own = [(x, y, x + across, y + down) for x, y in corners]
+        case unknown:
+            assert_never(unknown)
     lefts, tops, rights, bottoms = zip(*own, strict=True)
     return min(lefts), min(tops), max(rights), max(bottoms)
 
