@@ -1,4 +1,4 @@
-"""Long prompts on a CPU: the time of a method over that of one forward pass, by the length of the prompt.
+"""Long prompts on a CPU: the CPU time of a method over that of one forward pass, by the length of the prompt.
 
 The model has the shape of SmolLM2-135M (30 blocks, 9 heads, 3 of them for keys) and random weights: time does not
 depend on them. Each method runs in a process of its own, which gives its peak of memory.
@@ -26,7 +26,7 @@ THREADS, REPEATS = 2, 2
 
 
 def measure(method: str, tokens: int) -> dict[str, float]:
-    """Seconds of a forward pass and of the method, the shorter of two runs each, and the peak of memory in GiB."""
+    """CPU seconds of a forward pass and of the method, the shorter of two runs each, and the peak of memory in GiB."""
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
     config = LlamaConfig(

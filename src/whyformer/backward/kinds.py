@@ -120,7 +120,7 @@ def note_result(
     function_of = _function_of(name, kind, live, known)
     made_by = before.made_by if operation is None else operation
     if not (before is NOTHING_KNOWN and moved_from is function_of is made_by is None and not (is_scale or is_map)):
-        changes = {"is_scale": is_scale, "is_map": is_map, "moved_from": moved_from, "made_by": made_by}
+        changes: dict[str, Any] = {"is_scale": is_scale, "is_map": is_map, "moved_from": moved_from, "made_by": made_by}
         facts.put(result, before._replace(function_of=function_of, **changes))
     if kind != "share" and facts.batch > 1:  # a share sums over rows
         facts.carry_rows(live, result)

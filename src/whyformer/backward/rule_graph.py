@@ -25,6 +25,8 @@ from whyformer.backward.rules import (
     half_of_each_product,
     identity,
     is_by_values,
+    with_half,
+    with_halves,
     zero,
 )
 from whyformer.errors import UnsupportedModel, WhyformerError
@@ -306,21 +308,6 @@ class _RuledOperation(torch.autograd.Function):
         if ctx.graph.frees:
             ctx.operation = None
         return None, None, None, *grad_inputs
-
-
-def with_half(x: Tensor) -> Tensor:
-    """A view of an input, of whose gradient the input gets half."""
-    shown = x.view_as(x)
-    if x.requires_grad:
-        shown.register_hook(lambda gradient: None if gradient is None else gradient / 2)
-    return shown
-
-
-def with_halves(result: Tensor) -> Tensor:
-    """The result of an operation, of whose gradient each input gets half."""
-    shown = result.view_as(result)  # whose own gradient is whole
-    result.register_hook(lambda gradient: None if gradient is None else gradient / 2)
-    return shown
 
 
 # Out-of-place functions of in-place operations.

@@ -180,6 +180,21 @@ def half_of_each_product(grad_output: Tensor, operation: Operation) -> GradInput
     return [*(None if part is None else part / 2 for part in (query, key)), value, *others]
 
 
+def with_half(x: Tensor) -> Tensor:
+    """A view of an input, of whose gradient the input gets half."""
+    shown = x.view_as(x)
+    if x.requires_grad:
+        shown.register_hook(lambda gradient: None if gradient is None else gradient / 2)
+    return shown
+
+
+def with_halves(result: Tensor) -> Tensor:
+    """The result of an operation, of whose gradient each input gets half."""
+    shown = result.view_as(result)  # whose own gradient is whole
+    result.register_hook(lambda gradient: None if gradient is None else gradient / 2)
+    return shown
+
+
 def _times_input(factor: Tensor, operation: Operation) -> GradInputs:
     grad_inputs = operation.gradient(factor)
     return [None if part is None else x * part for x, part in zip(operation.inputs, grad_inputs, strict=True)]

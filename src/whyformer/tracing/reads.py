@@ -23,8 +23,8 @@ class Reads:
             relevances or edges are read too.
         gradients: The gradient of the score with respect to the maps.
         relevances: The relevance of the maps, by the rules of relevance propagation.
-        states: The residual states of the tokens and the weights W_v and W_o; "of others" only if some token is not a
-            word.
+        states: The residual states of the tokens and the weights W_v and W_o; "of others" if the method reads them, and
+            the maps, only where some token is not a word.
         edges: Attention edge by edge: maps by head, values without bias, and the states before and after each
             attention.
         inputs: The "gradients" or the "relevances" of the inputs themselves: pixels, embeddings.

@@ -73,8 +73,8 @@ class Facts:
         """Set the fact of a tensor."""
         key = id(x)
         entry = self._facts.get(key)
-        is_known = entry is not None and entry[0]() is x
-        self._facts[key] = (entry[0] if is_known else ref(x, partial(self._drop, key)), fact)
+        reference = entry[0] if entry is not None and entry[0]() is x else ref(x, partial(self._drop, key))
+        self._facts[key] = (reference, fact)
 
     def note(self, x: Tensor, **changes: Any) -> None:
         """Update the fact of a tensor."""
