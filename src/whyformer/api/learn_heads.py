@@ -36,12 +36,12 @@ from whyformer.tracing import build
 FIRST_SEED = 100_000  # of generated examples: far from those that methods are measured on
 ANSWER_TOKENS = 32  # of an answer that the model writes
 LEAST_SOURCES = 3
-STEPS, RATE = 300, 0.05  # of Adam
+FIT_STEPS, FIT_RATE = 300, 0.05  # of Adam
 HELD_OUT_EVERY = 5  # one example in so many
 KEPT_EVERY = 10  # examples between two saves
 LEAST_SPREAD = 1e-6  # of the outcomes of an example
 AT_ONCE = 8  # masks
-FEATURES, OUTCOMES = "features", "outcomes"
+HEAD_FEATURES, OUTCOMES = "features", "outcomes"
 
 
 @dataclass(frozen=True)
@@ -163,12 +163,12 @@ def fitted_heads(features: Tensor, outcomes: Tensor) -> tuple[Tensor, float, flo
     """θ ≥ 0 of the largest mean correlation per example; and the correlation, held out, of it and of equal weights."""
     held_out = torch.arange(len(features)) % HELD_OUT_EVERY == 0
     theta = torch.full(features.shape[-1:], 1.0, requires_grad=True)
-    optimiser = torch.optim.Adam([theta], lr=RATE)
+    optimiser = torch.optim.Adam([theta], lr=FIT_RATE)
     with torch.no_grad():
         uniform = best = float(mean_correlation(features[held_out], outcomes[held_out], theta))
     chosen = theta.detach().clone()
     with torch.inference_mode(False), torch.enable_grad():
-        for _ in range(STEPS):
+        for _ in range(FIT_STEPS):
             optimiser.zero_grad()
             (-mean_correlation(features[~held_out], outcomes[~held_out], theta)).backward()
             optimiser.step()
@@ -189,7 +189,7 @@ def mean_correlation(features: Tensor, outcomes: Tensor, theta: Tensor) -> Tenso
 
 def _keep(run: LearningRun, features: Sequence[Tensor], outcomes: Sequence[Tensor]) -> None:
     run.part.parent.mkdir(parents=True, exist_ok=True)
-    tensors = {FEATURES: torch.stack(list(features)), OUTCOMES: torch.stack(list(outcomes))}
+    tensors = {HEAD_FEATURES: torch.stack(list(features)), OUTCOMES: torch.stack(list(outcomes))}
     with whole_file(run.part) as unfinished:
         save_file(tensors, unfinished, metadata=run.facts)
 
@@ -201,4 +201,4 @@ def _unfinished(run: LearningRun) -> tuple[list[Tensor], list[Tensor]]:
     with safe_open(run.part, framework="pt") as file:
         is_same = file.metadata() == run.facts
     tensors: dict[str, Any] = load_file(run.part) if is_same else {}
-    return list(tensors.get(FEATURES, ())), list(tensors.get(OUTCOMES, ()))
+    return list(tensors.get(HEAD_FEATURES, ())), list(tensors.get(OUTCOMES, ()))

@@ -14,7 +14,7 @@ def with_judged_sources(units: Sequence[UnitSupport], removal: SourceRemoval) ->
     """The units, those that only a judgement supports with their sources by it.
 
     A source moves the probability of a paraphrase to its own wording, so that removing it may make the paraphrase
-    likelier. Whether the paraphrase follows is asked again without each source.
+    likelier. The model judges the paraphrase again without each source.
     """
     return [
         _with_judgements(unit, number, removal) if _is_judged(unit, removal.tau) else unit

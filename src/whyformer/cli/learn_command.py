@@ -25,7 +25,7 @@ def learn_command(
         ),
     ] = None,
     examples: Annotated[int, typer.Option(help="How many answers, at most those of the log.")] = 200,
-    masks: Annotated[int, typer.Option(help="Random choices of sources that each is asked about with.")] = 32,
+    masks: Annotated[int, typer.Option(help="Random choices of sources for each answer.")] = 32,
     seed: Annotated[int, typer.Option(help="The seed of these choices.")] = 0,
     out: Annotated[
         Path | None,

@@ -92,5 +92,5 @@ def head_weights(module: nn.Module, file: str | Path | None = None) -> HeadWeigh
         )
     weights = read_heads(path)
     if weights.digest != tensor_digest(module):
-        raise WhyformerError(f"{str(path)!r} was learned for other weights, or in another precision: learn them anew.")
+        raise WhyformerError(f"{str(path)!r} was learned for other weights, or in another precision: learn them again.")
     return weights
