@@ -37,10 +37,17 @@ SIZES = {
     "eos_token_id": 2,
 }
 STATE_SPACE = {"mamba_n_heads": 16, "mamba_d_head": 32, "mamba_d_state": 32, "mamba_n_groups": 1}
+DELTA_NET = {
+    "head_dim": 32,
+    "linear_num_value_heads": 8,
+    "linear_num_key_heads": 8,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 32,
+}
 TURNS = {"layer_types": [*["linear_attention"] * 3, "full_attention"]}
 MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "Llama (Transformer)": ("LlamaForCausalLM", "LlamaConfig", {}),
-    "Qwen3.5 (gated delta rule)": ("Qwen3_5ForCausalLM", "Qwen3_5TextConfig", TURNS | {"head_dim": 32}),
+    "Qwen3.5 (gated delta rule)": ("Qwen3_5ForCausalLM", "Qwen3_5TextConfig", TURNS | DELTA_NET),
     "Bamba (Mamba-2)": ("BambaForCausalLM", "BambaConfig", STATE_SPACE | {"attn_layer_indices": [3]}),
     "Falcon-H1 (Mamba-2 beside attention)": (
         "FalconH1ForCausalLM",
