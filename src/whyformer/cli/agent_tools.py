@@ -224,7 +224,7 @@ class AgentTools:
 
 
 def contained(folders: Sequence[Path], name: str) -> Path:
-    """The file of this name in one of the folders, with links resolved. Any other file gives the error of a missing one."""
+    """The file of this name in a folder, with links resolved. Any other file gives the error of a missing one."""
     for folder in folders:
         try:
             path = (folder / name).resolve(strict=True)
