@@ -108,8 +108,8 @@ def _of_examples(record: AttentionRecord, tokens: MapTokens, importance: str, dt
 def token_alpha(record: AttentionRecord, alpha: str) -> TokenScores:
     """α_j = ‖(Z W_v W_o)_j‖ / ‖Z_j‖ over key tokens (BI Eq. 14).
 
-    The authors' code has the numerator ‖v_j W_o‖ instead ("values"), which includes LayerNorm and bias; the values of a
-    kernel always count as they are, since a convolution stands between them and W_v.
+    The authors' code has the numerator ‖v_j W_o‖ instead ("values"), which includes LayerNorm and bias. Kernels use it
+    too, because a convolution separates their values from W_v.
     """
     alpha = alpha if record.kernel is None else "values"
     source = {"W_v": record.value_weight} if alpha == "paper" else {"the values": record.value}

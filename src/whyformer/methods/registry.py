@@ -16,7 +16,7 @@ from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
 from whyformer.models.bridges import AT_QUERIES
 from whyformer.models.input_tensors import INPUT_STREAMS
-from whyformer.models.structure import convolution_in_blocks
+from whyformer.models.mixers import convolution_in_blocks
 from whyformer.removal.fills import Erasure, Fill
 from whyformer.removal.trace_inputs import UnitKind, trace_ablation
 from whyformer.removal.units import Ablation, SubsetCount

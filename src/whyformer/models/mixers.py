@@ -6,6 +6,9 @@ from torch import nn
 
 from whyformer.models.structure import config_of, modules_of, walk
 
+# Ends the names of modules that mix their tokens by a convolution alone, which has a map (LFM2).
+SHORT_CONVOLUTION = "ShortConv"
+
 
 def sequence_mixers(model: nn.Module) -> list[nn.Module]:
     """The modules that mix tokens by a kernel: state spaces, by their decay, or others, by a short convolution."""
@@ -32,3 +35,21 @@ def _is_short_convolution(module: nn.Module) -> bool:
         return False
     (width,), padding = module.kernel_size, module.padding
     return 1 < module.groups == module.in_channels and width > 1 and padding == (width - 1,)
+
+
+def convolution_in_blocks(model: nn.Module) -> str | None:
+    """Path of a convolution inside the blocks that mixes neighbouring tokens and has no map; None if there is none."""
+    if not any(issubclass(kind, (nn.Conv1d, nn.Conv2d)) for kind in walk(model).kinds):
+        return None
+    mixers = (module for module in modules_of(model).values() if type(module).__name__.endswith(SHORT_CONVOLUTION))
+    own = {part for mixer in mixers for part in mixer.children()}
+    paths = (path for path, module in modules_of(model).items() if _mixes_neighbours(module) and module not in own)
+    return next((path for path in paths if any(map(str.isdecimal, path.split(".")))), None)
+
+
+def _mixes_neighbours(module: nn.Module) -> bool:
+    """Whether it is a depth-wise convolution that mixes tokens and keeps their number."""
+    if not isinstance(module, (nn.Conv1d, nn.Conv2d)):
+        return False
+    keeps_tokens = set(module.stride) == {1} and max(module.kernel_size) > 1
+    return keeps_tokens and 1 < module.groups == module.in_channels

@@ -216,28 +216,6 @@ def layers_of(model: nn.Module) -> int | None:
     return layers if isinstance(layers, int) else None
 
 
-# Ends the names of modules that mix their tokens by a convolution alone, which has a map (LFM2).
-SHORT_CONVOLUTION = "ShortConv"
-
-
-def convolution_in_blocks(model: nn.Module) -> str | None:
-    """Path of a convolution inside the blocks that mixes neighbouring tokens and has no map; None if there is none."""
-    if not any(issubclass(kind, (nn.Conv1d, nn.Conv2d)) for kind in walk(model).kinds):
-        return None
-    mixers = (module for module in modules_of(model).values() if type(module).__name__.endswith(SHORT_CONVOLUTION))
-    own = {part for mixer in mixers for part in mixer.children()}
-    paths = (path for path, module in modules_of(model).items() if _mixes_neighbours(module) and module not in own)
-    return next((path for path in paths if any(map(str.isdecimal, path.split(".")))), None)
-
-
-def _mixes_neighbours(module: nn.Module) -> bool:
-    """Whether it is a depth-wise convolution that mixes tokens and keeps their number."""
-    if not isinstance(module, (nn.Conv1d, nn.Conv2d)):
-        return False
-    keeps_tokens = set(module.stride) == {1} and max(module.kernel_size) > 1
-    return keeps_tokens and 1 < module.groups == module.in_channels
-
-
 def turns_by_position(model: nn.Module) -> bool:
     """Whether the model uses rotary position embeddings (RoPE)."""
     return any(word in name.lower() for name in class_names(model) for word in ("rotary", "rope"))

@@ -31,7 +31,7 @@ from whyformer.tracing.question import ModelCall, Question
 from whyformer.tracing.readouts import find_readouts
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.steps import as_examples, check_scores, latest, places, reaching, side_by_side, steps_of
+from whyformer.tracing.steps import as_examples, check_scores, latest, places, reaching, steps_of, with_branches
 from whyformer.tracing.trace import PassState, Trace
 from whyformer.watching.mixing import Lazy, Mixing
 from whyformer.watching.tap import Tap
@@ -191,7 +191,7 @@ def _steps(question: Question, watcher: Watcher) -> tuple[Step, ...]:
     ]
     parts = places(question.model, question.inputs, question.family, operations, first)
     if question.family.arrange is None and not question.family.attention:
-        parts = side_by_side(parts, [tap.is_beside(before) for before, tap in pairwise(watcher.taps)])
+        parts = with_branches(parts, [tap.is_beside(before) for before, tap in pairwise(watcher.taps)])
     seen = enumerate(zip(watcher.taps, paths, strict=True), first)
     steps = steps_of(
         part if isinstance(part, Transfer) else (_record(question, part, *next(seen)), part) for part in parts

@@ -52,7 +52,7 @@ def places(
     return result
 
 
-def side_by_side(parts: Sequence[Place | Transfer], is_beside: Sequence[bool]) -> list[Place | Transfer]:
+def with_branches(parts: Sequence[Place | Transfer], is_beside: Sequence[bool]) -> list[Place | Transfer]:
     """The places of one stream, whose operations share a block with the one before where they are branches of it."""
     result: list[Place | Transfer] = list(parts[:1])
     for part, joins in zip(parts[1:], is_beside, strict=True):

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from whyformer.axes import AttentionMap, Positions, Rows, TokenMask, Values
 from whyformer.errors import UnsupportedModel
 from whyformer.models.calls import KernelCall
-from whyformer.models.structure import SHORT_CONVOLUTION
+from whyformer.models.mixers import SHORT_CONVOLUTION
 from whyformer.watching.facts import plain, plain_values
 from whyformer.watching.mixing import repeat_examples
 
@@ -78,7 +78,7 @@ OWNERS = {name: kind.owner for name, kind in KERNELS.items()}
 # A kernel that goes on from an earlier state, or keeps packed texts apart, is not a map of its tokens alone.
 NOT_OF_TOKENS = ("initial_state", "initial_states", "recurrent_states", "state", "c_initial", "cu_seqlens", "seq_idx")
 RETURNING = ("return_last_state", "return_final_states")
-OUTSIDE: dict[str, Callable[[Tensor, Any], Tensor]] = {
+AFTER_KERNEL: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "z": lambda mixed, gate: mixed * F.silu(gate),
     "bias": lambda mixed, bias: mixed + bias[:, None],
     "activation": lambda mixed, name: getattr(F, name)(mixed),
@@ -219,7 +219,7 @@ def mix_values(value: Values, kernel: LinearKernel) -> Values:
 
 
 def linear_kernel(watcher: Watcher, call: KernelCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A kernel that mixes tokens linearly in its values: record it as one operation, with its values as they are."""
+    """A kernel that mixes tokens linearly in its values, recorded as one operation."""
     args, kwargs = plain(args), plain_values(kwargs)
     kernel, kind = LinearKernel.of(call, args, kwargs), KERNELS[call.__name__]
     if kernel is None:
@@ -247,5 +247,5 @@ def linear_kernel(watcher: Watcher, call: KernelCall, args: tuple[Any, ...], kwa
         watcher.carry_mixed(mixed, output)
     with watcher:
         for name, x in outside.items():
-            output = OUTSIDE[name](output, x)
+            output = AFTER_KERNEL[name](output, x)
     return (output, *states) if states else output

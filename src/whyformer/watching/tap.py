@@ -131,7 +131,7 @@ class Tap:
         return before, after
 
     def linear_value(self, batch: int, tokens: int) -> Callable[[], Values] | None:
-        """The values without their biases, those of a kernel as they are; None if they are no projection of a state."""
+        """The values without their biases, or a kernel's values; None if they are not a plain projection of a state."""
         if (kernel := self.kernel) is not None:
             return lambda: kernel.value
         projection = self.value_source
@@ -167,7 +167,7 @@ class Tap:
         return scores
 
     def gate(self, batch: int) -> Values | None:
-        """What the mixed values are multiplied by before W_o, [example, head, query, feature]; None if by nothing."""
+        """The factors of the mixed values before W_o [example, head, query, feature]; None without any."""
         gated = self.outcome.gated
         if gated is None or self.mixed is None or gated.numel() != self.mixed.numel():
             return None
