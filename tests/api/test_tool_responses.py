@@ -7,6 +7,7 @@ import torch
 import whyformer
 from tiny_agents import TOOLS, agent, called, result
 from whyformer.api.loaded_scorer import LoadedScorer
+from whyformer.errors import WhyformerError
 from whyformer.inputs.conversation import conversation_of
 from whyformer.removal.prompt_text import text_without
 
@@ -63,6 +64,11 @@ def test_a_schema_and_a_call_can_be_cut_out(style):
             assert prompt.text[message.start : message.end] in prompt.rendered
             assert prompt.text[message.start : message.end] not in text
             assert abs(len(prompt.rendered) - len(text) - (message.end - message.start)) <= 2
+
+
+def test_a_model_that_reads_pictures_says_so():
+    with pytest.raises(WhyformerError, match="mini-vlm reads more than texts: conversations with tools are explained"):
+        whyformer.explain_response(MESSAGES, model="mini-vlm", tools=TOOLS)
 
 
 def test_a_response_with_tools_is_saved_and_loaded(tmp_path):

@@ -29,7 +29,7 @@ from whyformer.inputs.conversation import (
     parse_calls,
     reply_message,
 )
-from whyformer.inputs.prompt_encoding import EncodedPrompt
+from whyformer.inputs.prompt_encoding import EncodedPrompt, encode_prompt
 from whyformer.inputs.prompt_tokens import tokens_on
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span
@@ -227,7 +227,7 @@ def reply_targets(
             prompt.prompt, text, scorer.response(prompt.prompt, text), EncodedPrompt(prompt.prompt).exchange([])
         )
     else:
-        reply = reply_of(loaded_model, EncodedPrompt(prompt.prompt), text)
+        reply = reply_of(loaded_model, encode_prompt(loaded_model, prompt.conversation), text)
     targets = _targets(reply, places[place])
     if not targets[THE_ACTION].tokens or len(reply.tokens) == 1:
         raise WhyformerError(

@@ -178,7 +178,7 @@ def _text(number: int, role: str, content: Any, *, is_optional: bool) -> str:
     texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
     if not all(isinstance(text, str) for text in texts):
         raise WhyformerError(f"The content of message {number} ({role}) is a text, not {content!r:.60}.")
-    return "".join(texts)
+    return "".join(map(str, texts))
 
 
 def _named(messages: Sequence[ChatMessage]) -> Iterator[ChatMessage]:

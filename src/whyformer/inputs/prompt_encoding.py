@@ -8,6 +8,7 @@ from typing import Any
 
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import decoder_beginning
+from whyformer.inputs.conversation import Conversation
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.image_prompt import image_prompt_of, prompt_chunk
 from whyformer.inputs.prompt import Prompt
@@ -43,6 +44,10 @@ def encode_prompt(
 ) -> EncodedPrompt:
     """Encode a prompt: a text, chat messages, images with a text, or a sound."""
     task = loaded_model.task
+    if isinstance(prompt, Conversation) and (task.sees is not None or task.hears):
+        raise WhyformerError(
+            f"{loaded_model.name} reads more than texts: conversations with tools are explained for language models."
+        )
     if task.sees_pictures_in_text:
         image_prompt = image_prompt_of(loaded_model, prompt, context, layout)
         encoded = EncodedExample(0, {"text": prompt_chunk(image_prompt), "image_text": image_prompt})
