@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.api.batch_scores import BatchScores, token_names
+from whyformer.api.batch_scores import BatchScores, answer_names
 from whyformer.axes import StreamScores
 from whyformer.inputs.audio_encoding import sum_over_frames
 from whyformer.inputs.encode import EncodedExample
@@ -229,7 +229,7 @@ def _likely_answers(by_chunk: Sequence[ExplainedAnswer], loaded_model: LoadedMod
     if _probability(by_chunk, loaded_model.task) is None or by_chunk[0].index is None:
         return {}
     chances = probabilities_of(_mean_logits(by_chunk), is_sole=judges_each(by_chunk[0], loaded_model.task))
-    names = token_names(loaded_model) or labels_of(loaded_model.model)
+    names = answer_names(loaded_model) or labels_of(loaded_model.model)
     likely = likely_indices(by_chunk, loaded_model.task)
     return {label_name(index, names): float(chances[index]) for index in likely}
 

@@ -76,13 +76,13 @@ def trace_batch(
         reads=reads,
         readout=readout,
         inputs_at_once=inputs_at_once,
-        labels=token_names(loaded_model),
+        labels=answer_names(loaded_model),
         backward=backward,
         checkpoint=checkpoint,
     )
 
 
-def token_names(loaded_model: LoadedModel) -> Mapping[int, str] | None:
+def answer_names(loaded_model: LoadedModel) -> Mapping[int, str] | None:
     """Label names for models that write or spell; other models have their own."""
     if loaded_model.task.writes:
         return Vocabulary(loaded_model.tokenizer)

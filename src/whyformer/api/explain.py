@@ -23,7 +23,8 @@ from whyformer.batching import check_batch_size, consecutive, in_batches
 from whyformer.errors import WhyformerError
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
-from whyformer.inputs.read import file_name, strings_are_texts, texts_in_file
+from whyformer.inputs.identity import example_file_name
+from whyformer.inputs.read import strings_are_texts, texts_in_file
 from whyformer.methods.option_checks import check_options
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import device_of, needs_padding_token
@@ -195,7 +196,7 @@ def explain_batch(
         for example, each in zip(examples, one_each(target, len(examples)), strict=True)
     ]
     return [
-        replace(one, audit=origin, remover=remover, file=file_name(example))
+        replace(one, audit=origin, remover=remover, file=example_file_name(example))
         for one, origin, remover, example in zip(explanations, origins, removers, examples, strict=True)
     ]
 

@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from whyformer.api.assemble import ExplainedAnswer, answers, judges_each, likely_indices, probabilities_of
-from whyformer.api.batch_scores import BatchScores, token_names, trace_batch
+from whyformer.api.batch_scores import BatchScores, answer_names, trace_batch
 from whyformer.api.processed_options import processed_options
 from whyformer.axes import StreamScores
 from whyformer.errors import UnsupportedModel, WhyformerError
@@ -109,12 +109,12 @@ def removal_effects(
             raise UnsupportedModel("The input has no removable parts: words, patches or regions.")
         chosen = strongest_units(units, MOST_UNITS)
         known = {} if before is None else before.known
-        asked = [*dict.fromkeys([*asked_subsets(len(chosen), COMBINED), *subsets])]
-        if any(unit not in range(len(chosen)) for subset in asked for unit in subset):
+        wanted = [*dict.fromkeys([*asked_subsets(len(chosen), COMBINED), *subsets])]
+        if any(unit not in range(len(chosen)) for subset in wanted for unit in subset):
             raise WhyformerError(f"The units that can be removed have the numbers 0 to {len(chosen) - 1}.")
-        asked = [subset for subset in asked if subset not in known]
+        wanted = [subset for subset in wanted if subset not in known]
         places = [numbers[unit.part][list(unit.tokens)] for unit in chosen]
-        removed = [[place for unit in subset for place in places[unit]] for subset in asked]
+        removed = [[place for unit in subset for place in places[unit]] for subset in wanted]
         everything = [place for unit in units for place in numbers[unit.part][list(unit.tokens)]]
         rows = question.probabilities([*removed, everything])
     names, scores = tuple(question.names), np.array([unit.score for unit in units])
@@ -123,7 +123,7 @@ def removal_effects(
         units=chosen,
         answers=names,
         target=target_index,
-        known={**known, **{subset: tuple(row) for subset, row in zip(asked, rows, strict=False)}},
+        known={**known, **{subset: tuple(row) for subset, row in zip(wanted, rows, strict=False)}},
         empty=rows[-1][target_index],
         total=(float(scores.sum()), float(np.abs(scores).sum())),
     )
@@ -154,7 +154,7 @@ class _Question:
 
     @property
     def names(self) -> list[str]:
-        known = token_names(self.loaded_model) or labels_of(self.loaded_model.model)
+        known = answer_names(self.loaded_model) or labels_of(self.loaded_model.model)
         return [label_name(index, known) for index in self.likely]
 
     def unit_numbers(self) -> dict[str, np.ndarray]:

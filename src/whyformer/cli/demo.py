@@ -41,29 +41,29 @@ ABOUT = (
 
 @dataclass(frozen=True)
 class DemoExample:
-    """An example of the demo: its model, its content, its target, what is asked in words, and its own page, if any."""
+    """An example of the demo: its model, its content, its target, its question in words, and its own page, if any."""
 
     model: str
     content: Any
     target: Target
-    asked: str
+    question: str
     page: str = ""
 
 
 def demo_examples() -> Iterator[DemoExample]:
     """The examples, the most telling first."""
     scene = example(SCENE)
-    asked = scene.question.capitalize()
+    question = scene.question.capitalize()
     yield DemoExample("mini-vit", CAT, "predicted", "Why cat?", "cat.html")
     yield DemoExample("mini-bert", REVIEW, "predicted", "Is this review positive?", "review.html")
-    yield DemoExample("mini-lxmert", (scene.regions, scene.question), "predicted", asked, "scene.html")
+    yield DemoExample("mini-lxmert", (scene.regions, scene.question), "predicted", question, "scene.html")
     yield DemoExample("mini-vit", CAT, contrast("cat", "dog"), "Why cat rather than dog?")
     yield DemoExample("mini-vit-mae", CAT, "predicted", "Why cat, for another model?")
     yield DemoExample("mini-news", POST, "predicted", "Which newsgroup?")
     yield DemoExample("mini-clip", (scene.image, scene.caption), "predicted", "Does the caption fit?")
     yield DemoExample("mini-clip", (CAT, ["a photo of a cat", "a photo of a dog"]), "predicted", "Which caption fits?")
     yield DemoExample("mini-detr", scene.image, "predicted", "Why was this object found?")
-    yield DemoExample("mini-visualbert", (scene.regions, scene.question), "predicted", asked)
+    yield DemoExample("mini-visualbert", (scene.regions, scene.question), "predicted", question)
     yield DemoExample("mini-gpt", "The acting is great, but the story is", "predicted", "What comes next?")
     described = f"{scene.question} {scene.description}", scene.reply.rpartition(" ")[0]
     yield DemoExample("mini-t5", described, "predicted", "What does it answer?")
@@ -103,7 +103,7 @@ def _card(one: DemoExample, model: LoadedModel) -> Card:
         for name, other in others.items()
         if other is not None and (other.method, other.options) != (default.method, default.options)
     }
-    return Card(one.asked, default, different, one.page)
+    return Card(one.question, default, different, one.page)
 
 
 def _explanation(one: DemoExample, model: LoadedModel, method: str) -> Explanation | None:

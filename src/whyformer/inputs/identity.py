@@ -139,3 +139,9 @@ _BY_DIGEST = {
     "regions": _ByDigest((Regions,), _regions_digest),
     "array": _ByDigest((np.ndarray,), _array_digest),
 }
+
+
+def example_file_name(example: Any) -> str:
+    """The name of the file that an example, or the first of a pair, is read from; empty for others."""
+    first = example[0] if isinstance(example, tuple) and example else example
+    return Path(first).name if isinstance(first, (str, Path)) and names_file(first) else ""

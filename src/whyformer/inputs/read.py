@@ -43,12 +43,6 @@ def names_file(example: str | Path) -> bool:
     return (isinstance(example, Path) or _MAY_NAME_FILES.get()) and os.path.isfile(example)
 
 
-def file_name(example: Any) -> str:
-    """The name of the file that an example, or the first of a pair, is read from; empty for others."""
-    first = example[0] if isinstance(example, tuple) and example else example
-    return Path(first).name if isinstance(first, (str, Path)) and names_file(first) else ""
-
-
 @dataclass(frozen=True)
 class Regions:
     """A picture's detected regions, for models that take regions instead of pixels (LXMERT, VisualBERT).

@@ -57,7 +57,7 @@ def continuation_view(continuation: Continuation) -> SourcesView:
         rows=ranked_rows(scores),
         facts=tuple(facts if len(facts) == len(scores) else [*facts, ""]),
         is_diverging=bool((scores < 0).any()),
-        asked=" ".join(text for stream in streams for text in _texts_before(stream)),
+        question=" ".join(text for stream in streams for text in _texts_before(stream)),
         options=tuple(option_lines(last)),
         notes=tuple(dict.fromkeys(readable(note) for one in continuation.explanations for note in one.notes)),
     )

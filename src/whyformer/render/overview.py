@@ -18,9 +18,9 @@ FOLDED_SIDE = 160
 
 @dataclass(frozen=True)
 class Card:
-    """An example: what was asked, its explanation, those by other methods, and the page where it can be tried."""
+    """An example: its question, its explanation, those by other methods, and the page where it can be tried."""
 
-    asked: str
+    question: str
     explanation: Explanation
     others: Mapping[str, Explanation]
     link: str = ""
@@ -30,7 +30,7 @@ class Card:
 class CardView:
     """A card for the template."""
 
-    asked: str
+    question: str
     view: ExplanationView
     others: tuple[tuple[str, ExplanationView], ...]
     link: str
@@ -40,7 +40,7 @@ def overview_page(title: str, about: str, cards: Sequence[Card], leading: int, l
     """Render examples as one page: the first few open, the rest folded, and links to other pages by their titles."""
     shown = [
         CardView(
-            readable(card.asked),
+            readable(card.question),
             explanation_view(card.explanation, CELL_SIDE),
             tuple((readable(name), explanation_view(one, FOLDED_SIDE)) for name, one in card.others.items()),
             card.link,

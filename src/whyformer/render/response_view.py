@@ -58,7 +58,7 @@ def response_view(response: Response) -> SourcesView:
         rows=ranked_rows(scores, None if effects is None else FULL_NATS),
         facts=tuple(facts),
         is_diverging=bool((scores < 0).any()),
-        asked=_asked(response),
+        question=_question(response),
         options=(*option_lines(response), *_settings(response)),
         notes=tuple(readable(note) for note in response.notes),
         underline=SURPRISE if response.focus is None else WEIGHT,
@@ -69,7 +69,7 @@ def response_view(response: Response) -> SourcesView:
     )
 
 
-def _asked(response: Response) -> str:
+def _question(response: Response) -> str:
     """The question: the user's messages, or a prompt without documents."""
     return " ".join(source.text for source in response.sources if source.name in ("", "user"))
 

@@ -123,14 +123,14 @@ class SourcesView:
     summary: str = ""
     cost: str = ""
     full: str = ""  # the effect of a full colour; empty for colours relative to the strongest source
-    asked: str = ""  # the question, whose words are no answer
+    question: str = ""  # the question, whose words are no answer
 
     @cached_property
     def opening(self) -> int:
         """The row that is shown first: the first with a word of content that the question does not have."""
         rows = range(max(1, len(self.rows) - 1))
         own = [content_words(self.row_text(row)) for row in rows]
-        new = [words - content_words(self.asked) for words in own]
+        new = [words - content_words(self.question) for words in own]
         return next((row for sets in (new, own) for row in rows if sets[row]), 0)
 
     @property
