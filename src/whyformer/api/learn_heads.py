@@ -184,7 +184,9 @@ def mean_correlation(features: Tensor, outcomes: Tensor, theta: Tensor) -> Tenso
     """The mean over examples of Pearson's correlation between Σ_kept θ · attention and the outcome."""
     predicted = features @ theta
     predicted, real = predicted - predicted.mean(dim=1, keepdim=True), outcomes - outcomes.mean(dim=1, keepdim=True)
-    return ((predicted * real).sum(dim=1) / (predicted.norm(dim=1) * real.norm(dim=1)).clamp(min=1e-12)).mean()
+    norms = (predicted.norm(dim=1) * real.norm(dim=1)).clamp(min=1e-12)
+    correlations: Tensor = (predicted * real).sum(dim=1) / norms
+    return correlations.mean()
 
 
 def _keep(run: LearningRun, features: Sequence[Tensor], outcomes: Sequence[Tensor]) -> None:

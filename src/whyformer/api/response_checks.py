@@ -55,7 +55,8 @@ def response_checks(
     names = ["architecture"] if is_moved else ["architecture", "name", "place"]
     about = read_field(document, "model", read_mapping)
     stated = {"architecture": type(model.model).__name__, "name": model.name, "place": model.place}
-    checks.append(compare_section("model", *({name: one.get(name) for name in names} for one in (about, stated))))
+    kept_names, own_names = ({name: one.get(name) for name in names} for one in (about, stated))
+    checks.append(compare_section("model", kept_names, own_names))
     checks.append(compare_section("tolerance", document.get("tolerance"), tolerance(now.method, dtype)))
     return checks, skipped
 

@@ -119,7 +119,13 @@ def note_result(
     moved_from = facts.origin(live[0]) if kind in ("scale", "rotation") else None
     function_of = _function_of(name, kind, live, known)
     made_by = before.made_by if operation is None else operation
-    if not (before is NOTHING_KNOWN and moved_from is function_of is made_by is None and not (is_scale or is_map)):
+    if not (
+        before is NOTHING_KNOWN
+        and moved_from is None
+        and function_of is None
+        and made_by is None
+        and not (is_scale or is_map)
+    ):
         changes: dict[str, Any] = {"is_scale": is_scale, "is_map": is_map, "moved_from": moved_from, "made_by": made_by}
         facts.put(result, before._replace(function_of=function_of, **changes))
     if kind != "share" and facts.batch > 1:  # a share sums over rows

@@ -79,10 +79,8 @@ class SupportWorker:
         from whyformer.api.calibrations import calibration_named, calibration_of, model_digest
 
         named = self.job.calibration
-        if named is not None:
-            calibration = calibration_named(named)
-        else:
-            calibration = None if self.job.url is not None else calibration_of(self.model)
+        own = None if named is not None or self.job.url is not None else calibration_of(self.model)
+        calibration = own if named is None else calibration_named(named)
         plain = {name: value for name, value in asdict(self.job).items() if name not in ("device", "batch_size")}
         return plain | {
             "version": __version__,
@@ -148,4 +146,5 @@ def _at_home(job: SupportJob) -> SupportJob:
     """The job with full paths: workers may start in other folders."""
     paths = {name: getattr(job, name) for name in ("model", "calibration", "tokenizer")}
     given = {name: Path(path) for name, path in paths.items() if path}
-    return replace(job, **{name: str(path.resolve()) for name, path in given.items() if path.exists()})
+    changes: dict[str, Any] = {name: str(path.resolve()) for name, path in given.items() if path.exists()}
+    return replace(job, **changes)

@@ -177,9 +177,9 @@ def _several(ranges: Sequence[CharRange]) -> Sequence[CharRange]:
 def _labelled(sources: Sequence[ActionSource], trust: Mapping[str, str]) -> list[ActionSource]:
     """Sources with the caller's labels; the parts of one have its label unless they have their own."""
     unused = dict.fromkeys(trust)
-    for name, label in trust.items():
-        if label not in get_args(Trust):
-            raise WhyformerError(f"trust[{name!r:.40}]={label!r:.40}. {nearest(str(label), get_args(Trust))}")
+    for name, given in trust.items():
+        if given not in get_args(Trust):
+            raise WhyformerError(f"trust[{name!r:.40}]={given!r:.40}. {nearest(str(given), get_args(Trust))}")
     labelled: list[ActionSource] = []
     for source in sources:
         label: str = source.trust if source.parent is None else labelled[source.parent].trust

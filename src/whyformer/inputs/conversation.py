@@ -175,7 +175,7 @@ def _text(number: int, role: str, content: Any, *, is_optional: bool) -> str:
     if content is None and (is_optional or role in ROLES_OF_RESULTS):
         return ""
     parts = content if isinstance(content, (list, tuple)) else [content]
-    texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    texts: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
     if not all(isinstance(text, str) for text in texts):
         raise WhyformerError(f"The content of message {number} ({role}) is a text, not {content!r:.60}.")
     return "".join(map(str, texts))

@@ -49,7 +49,8 @@ def flow_routes(trace: Trace, *, hops: int = 0, span: Tensor | None = None) -> S
 
 def _edge_shares(trace: Trace, sink: ReadOut) -> list[tuple[str, TokenScores]]:
     """e_j of every block at a weighted sink, or at the tokens it is made of, by the keys' stream."""
-    sinks, shares = {sink.stream: sink.weights[:, None]}, []
+    sinks = {sink.stream: sink.weights[:, None]}
+    shares: list[tuple[str, TokenScores]] = []
     for step in reversed(trace.steps_from(0)):
         if isinstance(step, Transfer):
             sinks = {stream: rows for stream, rows in step.carry(sinks).items() if bool(rows.any())}

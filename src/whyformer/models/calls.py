@@ -61,7 +61,7 @@ class KernelCall:
         if not torch._C._len_torch_function_stack():
             return self.own(*args, **kwargs)
         tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
-        return handle_torch_function(self, tensors, *args, **kwargs)  # type: ignore[no-untyped-call]
+        return handle_torch_function(self, tensors, *args, **kwargs)
 
     def restore(self) -> None:
         """Put the kernel back."""

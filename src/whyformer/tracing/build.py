@@ -34,7 +34,7 @@ from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.steps import as_examples, check_scores, latest, places, reaching, steps_of, with_branches
 from whyformer.tracing.trace import PassState, Trace
 from whyformer.watching.mixing import Lazy, Mixing
-from whyformer.watching.tap import Tap
+from whyformer.watching.tap import LinearValue, Tap
 from whyformer.watching.watcher import Watcher
 
 MAP_GRADIENTS = Reads(maps="all", gradients="all")
@@ -213,7 +213,7 @@ def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap,
         scale = None if scale is None else tokens.state_of_queries(scale[..., None])[..., 0]
         state = None if state is None else tokens.state_of_keys(state)
         at_tokens = tap.linear_value(batch, keys) if linear_value is None else None
-        if at_tokens is not None:
+        if isinstance(at_tokens, LinearValue):
             linear_value = replace(at_tokens, source=tokens.state_of_keys(at_tokens.source))
     return AttentionRecord(
         path=path,

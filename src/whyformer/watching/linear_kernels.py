@@ -153,14 +153,14 @@ class LinearKernel:
         by_copy = value.unflatten(0, (times, -1))  # [copy, example, head, token, feature]
         if "f" in self.kind.axes:
             together = by_copy.permute(1, 2, 3, 0, 4).flatten(3)
-            mixed = self._run(together, self.constants)
-            return mixed.unflatten(3, (times, width)).permute(3, 0, 1, 2, 4).flatten(0, 1)
+            whole: Values = self._run(together, self.constants).unflatten(3, (times, width))
+            return whole.permute(3, 0, 1, 2, 4).flatten(0, 1)
         copies = by_copy.permute(0, 4, 1, 2, 3).flatten(0, 2).unsqueeze(-1)
         repeated = {
             name: x if x is None or name not in self.kind.by_example else self._repeated(x, times * width)
             for name, x in self.constants.items()
         }
-        mixed = self._run(copies, repeated).unflatten(0, (times, width, -1))
+        mixed: Tensor = self._run(copies, repeated).unflatten(0, (times, width, -1))
         return mixed[..., 0].permute(0, 2, 3, 4, 1).flatten(0, 1)
 
     def rows(self, weights: Rows) -> AttentionMap:
