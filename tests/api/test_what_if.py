@@ -13,7 +13,7 @@ from whyformer.api.what_if import COMBINED, MOST_UNITS
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import encode
-from whyformer.results.removal_effects import RemovableUnit, RemovalEffects, asked_subsets, log_odds, strongest_units
+from whyformer.results.unit_effects import RemovableUnit, RemovalEffects, asked_subsets, log_odds, strongest_units
 from whyformer.scenes import example
 
 REVIEW = "The first half hour is slow, but then it turns into a wonderful story with superb performances."

@@ -15,7 +15,7 @@ from whyformer.inputs.layouts import Patches, WordPieces
 from whyformer.render.html import html_page
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
-from whyformer.results.removal_effects import RemovableUnit, RemovalEffects, asked_subsets
+from whyformer.results.unit_effects import RemovableUnit, RemovalEffects, asked_subsets
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install chromium to click pages")

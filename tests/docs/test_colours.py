@@ -4,7 +4,7 @@ from pathlib import Path
 
 from whyformer.api.what_if import COMBINED, MOST_UNITS
 from whyformer.render.colour import CLIPPED, FULL, FULL_SHARE, STANDS_OUT, VEIL
-from whyformer.results.removal_effects import asked_subsets
+from whyformer.results.unit_effects import asked_subsets
 
 PAGE = (Path(__file__).parents[2] / "docs" / "concepts" / "colours.md").read_text(encoding="utf-8")
 

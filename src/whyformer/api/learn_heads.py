@@ -64,7 +64,7 @@ class LearningRun:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What unfinished work must agree in."""
+        """The settings that unfinished work must share."""
         facts = {"digest": tensor_digest(self.model.model), "data": self.data, "masks": self.masks, "seed": self.seed}
         return {name: str(value) for name, value in facts.items()}
 

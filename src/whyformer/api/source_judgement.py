@@ -1,4 +1,4 @@
-"""What each source adds to the model's own judgement of a unit: for units in other words than their sources."""
+"""The contribution of each source to the judgement of a unit, for units in other words than their sources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _is_judged(unit: UnitSupport, tau: float) -> bool:
 
 
 def _gain(unit: UnitSupport) -> float:
-    """What all sources add to the judgement of a unit."""
+    """The contribution of all sources to the judgement of a unit."""
     if unit.judgement is None or unit.judgement_without is None:
         return 0.0
     return unit.judgement - unit.judgement_without

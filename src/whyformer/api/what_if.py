@@ -31,7 +31,7 @@ from whyformer.removal.trace_inputs import TokenAblation, trace_ablation
 from whyformer.removal.units import Units
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
-from whyformer.results.removal_effects import (
+from whyformer.results.unit_effects import (
     RemovableUnit,
     RemovalEffects,
     Subset,
@@ -46,12 +46,12 @@ from whyformer.tracing.trace import Trace, zero_scores
 
 # Units that can be removed, how many of them in every combination, and blocks of patches on a side: 34 forward passes.
 MOST_UNITS, COMBINED, BLOCKS_ON_A_SIDE = 12, 4, 8
-REMOVAL = "kernel_shap"  # whose defaults say how parts are removed
+REMOVED_AS = "kernel_shap"  # whose defaults say how parts are removed
 
 
 @dataclass(frozen=True)
 class Remover:
-    """The question of an `explain` call, to be asked again. The model is held weakly, as by audit files."""
+    """The question of an `explain` call, to be subsets_to_ask again. The model is held weakly, as by audit files."""
 
     module: weakref.ref[nn.Module]
     rest: Mapping[str, Any]
@@ -64,13 +64,13 @@ class Remover:
     ) -> RemovalEffects:
         """The model's answers without the strongest units of its explanation, and without further subsets of them.
 
-        Those that are known from before are not asked again.
+        Those that are known from before are not subsets_to_ask again.
         """
         module = self.module()
         if module is None:
             raise WhyformerError("The model is no longer in memory: keep it to ask it again.")
         encoded = encode(LoadedModel(module, **self.rest), [self.example], truncate=self.truncate)
-        return removal_effects(
+        return measured_effects(
             LoadedModel(module, **self.rest), encoded, self.target, explanation, subsets, before=before
         )
 
@@ -85,7 +85,7 @@ def remover_of(loaded_model: LoadedModel, example: Any, target: Any, truncate: b
     return Remover(weakref.ref(loaded_model.model), rest, example, target, truncate)
 
 
-def removal_effects(
+def measured_effects(
     loaded_model: LoadedModel,
     encoded: Sequence[EncodedExample],
     target: Any,
@@ -187,7 +187,7 @@ def _question(loaded_model: LoadedModel, encoded: EncodedExample, target: Any) -
     inputs = model_inputs(loaded_model, [encoded])
     targets = encoded_targets(loaded_model, [encoded], target, 1)
     trace = trace_batch(loaded_model, inputs, targets, Reads(subsets=True))
-    options = processed_options(method_named(REMOVAL), {}, loaded_model, inputs, [encoded])
+    options = processed_options(method_named(REMOVED_AS), {}, loaded_model, inputs, [encoded])
     answer = _answer(trace, {}, encoded, loaded_model)
     if answer.index is None:
         raise UnsupportedModel("Parts are removed where the answer has a probability.")

@@ -26,8 +26,8 @@ from whyformer.render.view import ExplanationView, explanation_view, used_shades
 from whyformer.render.what_if_view import what_if_view
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
-from whyformer.results.removal_effects import RemovalEffects
 from whyformer.results.response import Response
+from whyformer.results.unit_effects import RemovalEffects
 
 TAB_TEMPLATES = Environment(
     loader=ChoiceLoader([PackageLoader("whyformer.app"), PackageLoader("whyformer.render")]),

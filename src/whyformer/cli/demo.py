@@ -31,7 +31,7 @@ REVIEW = (
 POST = "Has anybody seen pictures of the last shuttle launch? The orbit looked lower than NASA had announced."
 SCENE = 3  # the seed of a plain scene with a plain question
 REPLY_WORDS = 12  # at most, of the reply to it
-LEADING = 3  # examples that are open
+OPEN_EXAMPLES = 3  # examples that are open
 ABOUT = (
     "Small models that come with the package answer, and an explanation says what each answer depends on: orange "
     "speaks for it, blue against it. A colour is full at four times the average score of its map; random is noise, "
@@ -90,7 +90,7 @@ def write_demo(folder: Path, *, quiet: bool = False) -> list[Path]:
     continuation((scene.image, scene.question), model="mini-vlm", tokens=REPLY_WORDS).save(words)
     links = {"Every word that a model writes about a picture, with its sources": words.name}
     with whole_file(index) as unfinished:
-        unfinished.write_text(overview_page("Why these answers?", ABOUT, cards, LEADING, links), encoding="utf-8")
+        unfinished.write_text(overview_page("Why these answers?", ABOUT, cards, OPEN_EXAMPLES, links), encoding="utf-8")
     return [index, words, *pages]
 
 

@@ -187,7 +187,7 @@ Judge = Callable[[Sequence["LoggedAnswer"]], Iterator[Mapping[str, Any]]]
 
 @contextmanager
 def _workers(job: SupportJob, answers: int, engine: str, *, quiet: bool) -> Iterator[tuple[dict[str, Any], Judge]]:
-    """What verdicts depend on besides the answers, and the function that judges these."""
+    """Everything that verdicts depend on besides the answers, and the function that judges these."""
     from whyformer.cli.support_workers import SupportWorker, judge_here, judge_on_ray, ray_workers
 
     if engine == "local":

@@ -18,7 +18,7 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sun
 MEALS = ("lunch", "dinner", "breakfast", "tea")
 CHATTER = ("I hope you are well.", "See you soon.", "The weather is fine.", "Thank you for your help.")
 SYSTEM_TEXT = "You help a user by calling tools."
-READERS = {"pay": "read_contacts", "bill": "read_inbox", "tell": "read_calendar", "plan": "read_calendar"}
+READING_TOOLS = {"pay": "read_contacts", "bill": "read_inbox", "tell": "read_calendar", "plan": "read_calendar"}
 SPLIT_SEEDS = {"train": 0, "validation": 1, "test": 2}
 SPLIT_SHIFT = 3
 
@@ -133,7 +133,7 @@ def episode(
     chosen: Any = kind or rng.choice(get_args(RequestKind))
     people = rng.sample(PEOPLE, entries)
     request_text, request = _request(chosen, people, rng, split)
-    reader = READERS[chosen]
+    reader = READING_TOOLS[chosen]
     bodies = [_body(reader, person, rng, split) for person in people]
     if attack is not None:
         own = decide([request, *(fact for body in bodies for _, fact in body)])

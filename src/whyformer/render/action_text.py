@@ -17,7 +17,7 @@ from whyformer.render.text_spans import one_line
 if TYPE_CHECKING:
     from whyformer.results.action import Action
 
-LISTED, BAR, LONGEST_LINE = 4, 12, 90
+SOURCES_LISTED, BAR, LONGEST_LINE = 4, 12, 90
 ACTION_COLOURS = {
     "follows the user": "green",
     "driven by a tool result": "red",
@@ -58,7 +58,7 @@ def _target_lines(target: TargetView) -> Iterator[Text]:
     label = f"{target.label} = {target.value}" if target.value else target.label
     effects = f"request {target.request[1]}, untrusted {target.untrusted[1]}"
     yield Text.assemble((_short(label), "bold"), f"  {effects}  ", (target.verdict, ACTION_COLOURS[target.verdict]))
-    for source in target.ranked[:LISTED]:
+    for source in target.ranked[:SOURCES_LISTED]:
         yield _source_line(source)
 
 

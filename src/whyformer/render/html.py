@@ -21,7 +21,7 @@ from whyformer.render.what_if_view import what_if_view
 if TYPE_CHECKING:
     from whyformer.render.figure import Rows
     from whyformer.results.explanation import Explanation
-    from whyformer.results.removal_effects import RemovalEffects
+    from whyformer.results.unit_effects import RemovalEffects
 
 CELL_SIDE = 320
 

@@ -14,7 +14,7 @@ from whyformer.render.view import data_uri
 if TYPE_CHECKING:
     from whyformer.results.explanation import Explanation
     from whyformer.results.part import Part
-    from whyformer.results.removal_effects import RemovableUnit, RemovalEffects
+    from whyformer.results.unit_effects import RemovableUnit, RemovalEffects
 
 LARGEST_SIDE_CLICKED = 420
 CURVE_SIZE = (260, 110)

@@ -30,7 +30,7 @@ from whyformer.results.part import (
     strongest_items,
     units_of,
 )
-from whyformer.results.removal_effects import RemovalEffects
+from whyformer.results.unit_effects import RemovalEffects
 
 
 @dataclass(frozen=True)

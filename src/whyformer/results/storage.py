@@ -23,11 +23,11 @@ from whyformer.render.text_spans import TextUnits, one_line, visible
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
-from whyformer.results.removal_effects import RemovalEffects
 from whyformer.results.response import Response
 from whyformer.results.response_parts import PartScores
 from whyformer.results.response_schema import ARRAYS, read_response
 from whyformer.results.schema import read_continuation, read_explanation
+from whyformer.results.unit_effects import RemovalEffects
 
 FILE_VERSION = 2
 EXPLANATION, CONTINUATION, RESPONSE = "whyformer-explanation", "whyformer-continuation", "whyformer-response"

@@ -27,7 +27,7 @@ from whyformer.tracing.trace import real_tokens
 FITTED_PICTURES, FITTED_PATCHES = 200, 8  # of the choice half, and the highest-scored patches of each
 FEWEST_PICTURES = 16
 MOST_CLUSTERS = 10
-COMPARED = 800  # patches, for the silhouette
+SILHOUETTE_PATCHES = 800  # patches, for the silhouette
 LOOSEST = 10  # the percentile of a cluster's similarities below which a patch is of no cluster
 TYPICAL, CONTEXT, PATCH_SIDE = 12, 1.5, 48  # patches in a montage, the side around them in patches, and in pixels
 
@@ -105,7 +105,9 @@ def _grouped(points: np.ndarray, seed: int) -> np.ndarray:
     best, members = -np.inf, np.zeros(len(points), dtype=int)
     for count in range(2, min(MOST_CLUSTERS, len(np.unique(points, axis=0)) - 1) + 1):
         labels = cluster.KMeans(count, n_init=3, random_state=seed).fit_predict(points)
-        score = metrics.silhouette_score(points, labels, sample_size=min(COMPARED, len(points)), random_state=seed)
+        score = metrics.silhouette_score(
+            points, labels, sample_size=min(SILHOUETTE_PATCHES, len(points)), random_state=seed
+        )
         if score > best:
             best, members = score, labels
     return members

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from whyformer.surveys.cues import Cue
-from whyformer.surveys.respondents import RemovableSample, log_odds
+from whyformer.surveys.respondents import RemovableSample, label_log_odds
 
 RANDOM_PARTS = 3  # that each cue is compared with, in each sample
 
@@ -62,7 +62,7 @@ def removal_effects(
     answers = removable.ask(~np.stack(list(masks.values())))
     logits = np.concatenate([removable.logits[None], answers])
     label = int(removable.logits.argmax())
-    odds, best = log_odds(logits, label, is_multi=is_multi), logits.argmax(axis=1)
+    odds, best = label_log_odds(logits, label, is_multi=is_multi), logits.argmax(axis=1)
     shares = 1 / (1 + np.exp(-odds))
     row = {key: number for number, key in enumerate(masks, start=1)}
     effects = []

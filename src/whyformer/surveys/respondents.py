@@ -171,7 +171,7 @@ def as_logits(answers: Any) -> LabelValues:
     return logits
 
 
-def log_odds(logits: LabelValues, label: int, *, is_multi: bool = False) -> np.ndarray:
+def label_log_odds(logits: LabelValues, label: int, *, is_multi: bool = False) -> np.ndarray:
     """The log-odds of a label against all others, in nats; with several labels at once its own logit."""
     own: np.ndarray = logits[:, label]
     if is_multi:

@@ -16,13 +16,13 @@ from whyformer.inputs.read import strings_are_texts
 from whyformer.models.loading import LoadedModel
 from whyformer.results.explanation import Explanation
 from whyformer.surveys.cues import Cue, region_parts, text_parts
-from whyformer.surveys.respondents import Respondent, log_odds, mask_at, removable_sample
+from whyformer.surveys.respondents import Respondent, label_log_odds, mask_at, removable_sample
 from whyformer.surveys.survey_data import SurveySample
 
-LEADING = 3  # words or patches with the highest scores, which lead a decision
+DECISIVE = 3  # words or patches with the highest scores, which lead a decision
 DIGITS = 4  # of scores that are kept
 FINE = 4  # points on a side of a patch, at which masks are read
-REMOVAL = "removal"  # the method of functions, unless another is named
+BY_FUNCTION = "removal"  # the method of functions, unless another is named
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ class ScoredSample:
 
     def leads(self, part: np.ndarray) -> bool:
         """Whether it has one of the highest scores."""
-        top = np.argsort(-self.scores, kind="stable")[:LEADING]
+        top = np.argsort(-self.scores, kind="stable")[:DECISIVE]
         return bool((part[top] > 0.5).any())
 
     @property
@@ -150,7 +150,7 @@ def _scored_by_removal(function: FunctionScores, sample: SurveySample) -> Scored
     kept = np.stack([numbers != number for number in range(numbers.max() + 1)])
     answers = removable.ask(kept)
     label = int(removable.logits.argmax())
-    whole = float(log_odds(removable.logits[None], label)[0])
+    whole = float(label_log_odds(removable.logits[None], label)[0])
     return ScoredSample(
         sample.number,
         sample.name,
@@ -160,8 +160,8 @@ def _scored_by_removal(function: FunctionScores, sample: SurveySample) -> Scored
         removable.words,
         grid,
         removable.box,
-        whole - log_odds(answers, label),
-        REMOVAL,
+        whole - label_log_odds(answers, label),
+        BY_FUNCTION,
         None if removable.box is None or grid is None else _covered(sample, grid, removable.box),
     )
 

@@ -12,11 +12,11 @@ from whyformer.surveys.cues import Cue
 if TYPE_CHECKING:
     from whyformer.surveys.survey_result import Driver, FailureGroup, Survey
 
-CUES_NAMED, LISTED = 3, 12  # cues in a sentence, and in the terminal
+CUES_NAMED, DRIVERS_LISTED = 3, 12  # cues in a sentence, and in the terminal
 ROW = "{:<24} {:<14} {:>7} {:>7} {:>16} {:>7} {:>8}"
 
 
-def quoted(cue: Cue) -> str:
+def quoted_cue(cue: Cue) -> str:
     """A cue in a sentence: words of a text in quotation marks."""
     if cue.kind in ("word", "phrase"):
         return f"“{visible(cue.name)}”"
@@ -39,7 +39,7 @@ def _drivers_sentence(survey: Survey) -> str:
     named.extend([one for one in by_answer if one is not None][:CUES_NAMED])
     named.extend([] if named else [None])
     parts = [
-        f"{_listed([quoted(one.cue) for one in by_answer[answer][:CUES_NAMED]])}"
+        f"{_listed([quoted_cue(one.cue) for one in by_answer[answer][:CUES_NAMED]])}"
         + (f" for {visible(answer)}" if answer is not None else "")
         for answer in named
     ]
@@ -60,7 +60,7 @@ def _failures_sentence(survey: Survey) -> str:
     how = "proven to be driven" if named else "most often led (not proven)"
     return (
         f"{share}; {first.count} of the {visible(first.label)} read as {visible(first.answer)} are {how} by "
-        f"{quoted(first.cue)}."
+        f"{quoted_cue(first.cue)}."
     )
 
 
@@ -75,7 +75,7 @@ def _shortcuts_sentence(survey: Survey) -> str:
     ignored = any(driver.should_be_ignored for driver in survey.tested)
     cues = list(dict.fromkeys(driver.cue for driver in survey.shortcuts))
     if cues:
-        parts.append(f"{_listed([quoted(cue) for cue in cues[:CUES_NAMED]])} should not matter, but drives answers")
+        parts.append(f"{_listed([quoted_cue(cue) for cue in cues[:CUES_NAMED]])} should not matter, but drives answers")
     elif ignored:
         parts.append("no cue that should not matter is proven to drive answers")
     elif not parts:
@@ -88,17 +88,18 @@ def survey_text(survey: Survey) -> str:
     """The survey for a terminal: the three sentences, the drivers, the failures, remarks."""
     lines = [*overview(survey), ""]
     head = ROW.format("driver", "answer", "samples", "effect", "95 %", "flips", "q")
-    lines += [head] + [_row(driver) for driver in survey.drivers[:LISTED]] if survey.drivers else []
-    if len(survey.drivers) > LISTED:
-        lines.append(f"… and {len(survey.drivers) - LISTED} more; {len(survey.not_proven)} cues seen, not proven.")
+    lines += [head] + [_row(driver) for driver in survey.drivers[:DRIVERS_LISTED]] if survey.drivers else []
+    if len(survey.drivers) > DRIVERS_LISTED:
+        lines.append(
+            f"… and {len(survey.drivers) - DRIVERS_LISTED} more; {len(survey.not_proven)} cues seen, not proven."
+        )
     named = [group for group in survey.failures if group.cue is not None]
     lines += ["", "failures"] if named else []
-    for group in named[:LISTED]:
+    for group in named[:DRIVERS_LISTED]:
         assert group.cue is not None
         proof = "proven" if group.proof is not None and group.proof.is_proven else "not proven"
-        lines.append(
-            f"{group.count:>4} {visible(group.label)} read as {visible(group.answer)}: {quoted(group.cue)} ({proof})"
-        )
+        names = f"{visible(group.label)} read as {visible(group.answer)}"
+        lines.append(f"{group.count:>4} {names}: {quoted_cue(group.cue)} ({proof})")
     return "\n".join([*lines, *(f"Note: {note}" for note in survey.notes)])
 
 

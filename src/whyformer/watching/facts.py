@@ -200,13 +200,13 @@ class Facts:
 
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:
     """The tensors among some arguments, and in lists among them."""
-    found = []
+    tensors = []
     for x in values:
         if isinstance(x, Tensor):
-            found.append(x)
+            tensors.append(x)
         elif isinstance(x, (tuple, list)):
-            found += tensors_in(x)
-    return found
+            tensors += tensors_in(x)
+    return tensors
 
 
 def _is_view(x: Tensor, of: Tensor) -> bool:
