@@ -280,7 +280,7 @@ def norm(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A sum: of attention's output and the residual state, of a projection and its adapter, of scores and a mask."""
-    branches = [role for role in map(watcher.facts.role, args[:2]) if isinstance(role, Written)]
+    branches = [role for role in map(watcher.facts.role, args[:2]) if isinstance(role, Written) and role.is_branch]
     if len(branches) == 2 and branches[0].tap is not branches[1].tap and args[0].shape == args[1].shape:
         result = _run(watcher, func, args, kwargs)
         watcher.facts.set_role(result, branches[0].join(branches[1]))

@@ -140,6 +140,11 @@ class Written:
     beside: tuple[Tap, ...] = ()  # other operations that were added to it: attention and a state space in parallel
 
     @property
+    def is_branch(self) -> bool:
+        """Whether nothing but other operations was added to it yet: it is not a state."""
+        return not self.is_joined or bool(self.beside)
+
+    @property
     def branches(self) -> list[Written]:
         """Itself, and the operations beside it."""
         return [replace(self, tap=tap) for tap in (self.tap, *self.beside)]
