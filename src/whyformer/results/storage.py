@@ -104,7 +104,7 @@ def _content(result: AnyResult, suffix: str, units: TextUnits, what_if: bool) ->
 
 
 def _effects(explanation: Explanation) -> RemovalEffects | None:
-    """The answers without parts of the input; None where they cannot be computed, or the model is gone."""
+    """The answers without parts of the input; None where they cannot be computed."""
     if explanation.remover is None:
         return None
     try:
