@@ -58,7 +58,7 @@ def cost_line(support: Support) -> str:
 
 
 def calibrated_on(data: str) -> str:
-    """What verdicts were calibrated on: `calibrated on 312 generated sentences`, or `not calibrated`."""
+    """The data that verdicts were calibrated on: `calibrated on 312 generated sentences`, or `not calibrated`."""
     return data if data == NOT_CALIBRATED else f"calibrated on {readable(data)}"
 
 
@@ -87,7 +87,7 @@ def source_effects(response: Response) -> np.ndarray | None:
 
 
 def source_losses(unit: UnitSupport) -> dict[int, float]:
-    """What is lost without each measured source: of the judgement for a unit that only this supports."""
+    """The loss without each measured source: of the judgement for a unit that only this supports."""
     if unit.carrying_judgement is not None:
         return {one.source: one.judgement for one in unit.sources if one.judgement is not None}
     return {one.source: one.necessity or 0.0 for one in unit.sources}
