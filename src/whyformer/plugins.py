@@ -55,11 +55,6 @@ def load_plugins(paths: str | Path | Iterable[str | Path] = (), *, entry_points:
     return (*names, *map(str, _FILES))
 
 
-def has_plugins(paths: Iterable[str | Path] = ()) -> bool:
-    """Whether there are plugins to load, which requires importing torch."""
-    return bool(list(paths)) or bool(importlib.metadata.entry_points(group=GROUP))
-
-
 def _plugin_file(path: Path) -> Path:
     if not path.is_file():
         raise WhyformerError(f"--plugin {str(path)!r}: no such file. Name a Python file.")

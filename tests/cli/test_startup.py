@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import whyformer
 from whyformer import extend
-from whyformer.cli.catalogue import method_document, method_documents
+from whyformer.cli import app
 from whyformer.methods.registry import METHODS
 
 HEAVY = {"torch", "transformers", "huggingface_hub", "ray", "pyarrow", "matplotlib"}
@@ -54,8 +55,6 @@ def python(code, *arguments):
     [
         ["--help"],
         ["--version"],
-        ["methods"],
-        ["methods", "--json"],
         ["models"],
         ["models", "--json"],
         ["explain", "--help"],
@@ -131,10 +130,12 @@ def test_no_name_of_a_package_hides_a_module_of_it():
                 assert getattr(module, name) is sys.modules[f"{package}.{name}"], f"{package}.{name} is two things"
 
 
-def test_methods_are_listed_from_their_source_as_the_registry_has_them():
-    registered = [one for one in METHODS.values() if one.formula.__module__.startswith("whyformer.")]
-    by_name = {document["name"]: document for document in method_documents()}
-    assert by_name == {method.name: method_document(method) for method in registered}
+def test_the_command_lists_what_the_registry_has():
+    listed = json.loads(CliRunner().invoke(app, ["methods", "--json"]).stdout)
+    assert [document["name"] for document in listed] == list(METHODS)
+    assert {document["name"]: list(document["options"]) for document in listed} == {
+        name: list(method.options) for name, method in METHODS.items()
+    }
 
 
 def test_an_interrupt_is_met_before_anything_slow_is_imported():

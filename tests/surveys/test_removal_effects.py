@@ -10,7 +10,7 @@ from whyformer.api.predictions import FunctionScores
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.surveys.cues import Cue, region_parts, text_parts
 from whyformer.surveys.removal_effects import random_parts, removal_effects
-from whyformer.surveys.respondents import as_logits, check_respondent, log_odds, removable_sample
+from whyformer.surveys.respondents import as_logits, check_respondent, label_log_odds, removable_sample
 from whyformer.surveys.survey_data import SurveySample
 
 TEXT = "A wonderful film, and not at all a dull or boring one."
@@ -136,8 +136,8 @@ def test_a_function_is_asked_about_texts_without_words():
 
 def test_log_odds_are_against_all_other_labels():
     shares = np.array([[0.7, 0.2, 0.1]])
-    assert log_odds(as_logits(shares), 0)[0] == pytest.approx(np.log(0.7 / 0.3))
-    assert log_odds(np.array([[1.5, -2.0]]), 0, is_multi=True)[0] == 1.5
+    assert label_log_odds(as_logits(shares), 0)[0] == pytest.approx(np.log(0.7 / 0.3))
+    assert label_log_odds(np.array([[1.5, -2.0]]), 0, is_multi=True)[0] == 1.5
 
 
 def test_a_function_of_one_number_has_no_labels_to_compare():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,17 +14,20 @@ from rich.table import Column, Table
 
 from whyformer.cli import command_options
 from whyformer.cli.call_arguments import load_model
-from whyformer.cli.catalogue import method_documents
 from whyformer.cli.console import safe
 from whyformer.plugins import load_plugins
 
 if TYPE_CHECKING:
+    from whyformer.methods.registry import Method
     from whyformer.models.loading import LoadedModel
 
 
 def methods(plugin: command_options.Plugins = None, as_json: command_options.AsJson = False) -> None:
     """List the methods: what each reads and explains, and its options."""
-    documents = method_documents(plugin or [])
+    from whyformer.methods.registry import METHODS
+
+    load_plugins(plugin or ())
+    documents = [_method_document(method) for method in METHODS.values()]
     if as_json:
         typer.echo(json.dumps(documents, indent=1, default=repr))
         return
@@ -40,6 +43,17 @@ def methods(plugin: command_options.Plugins = None, as_json: command_options.AsJ
     typer.echo("Methods that read gradients also have noise and noise_samples (SmoothGrad).")
     typer.echo("The default is evidence, chosen by a rule fixed before measuring.")
     typer.echo("For words about pictures it is generic_attention by libra.")
+
+
+def _method_document(method: Method) -> dict[str, Any]:
+    """The facts of a method: name, summary, what it reads and explains, options with their defaults."""
+    return {
+        "name": method.name,
+        "summary": method.summary,
+        "reads": str(method.reads),
+        "kinds": list(method.kinds),
+        "options": {name: parameter.default for name, parameter in method.options.items()},
+    }
 
 
 def models(as_json: command_options.AsJson = False) -> None:

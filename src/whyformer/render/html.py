@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 CELL_SIDE = 320
 
+
+def today() -> str:
+    """The date that a page carries: `19 November 2026`."""
+    now = datetime.now(UTC).astimezone()
+    return f"{now.day} {now:%B %Y}"
+
+
 TEMPLATES = Environment(
     loader=PackageLoader("whyformer.render"),
     autoescape=True,
@@ -33,6 +40,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 TEMPLATES.filters["percent"] = percent
+TEMPLATES.globals["today"] = today
 
 
 def html_page(
@@ -60,12 +68,6 @@ def html_page(
 def script_hash(script: str) -> str:
     """The hash by which a page's policy allows its own script, and no other."""
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
-
-
-def today() -> str:
-    """The date that a page carries: `19 November 2026`."""
-    now = datetime.now(UTC).astimezone()
-    return f"{now.day} {now:%B %Y}"
 
 
 def page_title(explanations: Sequence[Explanation]) -> str:
@@ -139,6 +141,6 @@ def _enumerate(names: Sequence[str]) -> str:
 
 def render_page(template: str, views: Iterable[ExplanationView], **context: Any) -> str:
     """Render a template with the colours that its views need."""
-    context = {"what_if": None, "script": "", "script_hash": "", "date": today(), **context}
+    context = {"what_if": None, "script": "", "script_hash": "", **context}
     shades = {name: declarations(name) for name in used_shades(views)}
     return TEMPLATES.get_template(template).render(shades=shades, **context)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from whyformer.render.continuation_view import continuation_view
-from whyformer.render.html import TEMPLATES, script_hash, today
+from whyformer.render.html import TEMPLATES, script_hash
 from whyformer.render.response_view import response_view
 from whyformer.render.shades import declarations
 from whyformer.render.source_view import RANKED, WRITTEN, SourcesView
@@ -40,7 +40,7 @@ def continuation_fragment(continuation: Continuation) -> str:
 def sources_page(view: SourcesView) -> str:
     """Render a page with a response on the left and its prompt on the right."""
     script = TEMPLATES.get_template("sources.js").render()
-    context = {"script_hash": script_hash(script), "date": today(), "what_if": None, "grid": None}
+    context = {"script_hash": script_hash(script), "what_if": None, "grid": None}
     return _render("sources.html.j2", view, script, title=view.headline, **context)
 
 
