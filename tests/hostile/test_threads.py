@@ -11,7 +11,7 @@ from tiny_hybrids import HYBRIDS
 from tiny_models import FAMILIES, inputs_of, text_inputs
 from whyformer import attribute
 from whyformer.backward.blocks import find_blocks
-from whyformer.models import calls
+from whyformer.models import calls, substitutes
 from whyformer.tracing import plan
 from whyformer.watching.linear_kernels import KERNELS
 
@@ -173,7 +173,7 @@ def test_threads_that_see_the_kernels_of_a_hybrid_and_others_that_run_it_do_not_
         assert all(torch.equal(result, value) for result, value in zip(results[:4], expected, strict=True))
     assert all(torch.equal(result, answer) for several in results[4:] for result in several)
     assert kernels_of(model) == before
-    assert not calls._KERNELS
+    assert not substitutes._SUBSTITUTES
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
@@ -188,6 +188,6 @@ def test_whatever_is_raised_inside_leaves_the_kernels_of_a_hybrid_in_place(error
     with pytest.raises(error):
         attribute(model, inputs, 1, "rollout")
     assert kernels_of(model) == before
-    assert not calls._KERNELS
+    assert not substitutes._SUBSTITUTES
     handle.remove()
     assert torch.isfinite(attribute(model, inputs, 1, "rollout")["text"]).all()

@@ -196,7 +196,7 @@ def made(name: str) -> tuple[Case, LinearKernel, Tensor]:
     """A case, its kernel, and its map by loops."""
     torch.manual_seed(7)
     case = CASES[name]()
-    kernel = LinearKernel.of(KernelCall({}, name, case.function), (), case.arguments)
+    kernel = LinearKernel.of(KernelCall(name, case.function), (), case.arguments)
     assert kernel is not None
     rows = [[case.naive(example, head) for head in range(HEADS)] for example in range(EXAMPLES)]
     return case, kernel, torch.stack([torch.stack(heads) for heads in rows])
@@ -260,7 +260,7 @@ def test_keys_without_a_value_are_padding(name):
     values = kind.by_head(case.arguments[case.values].clone())
     values[0, :, :2] = 0
     arguments = case.arguments | {case.values: kind.as_called(values)}
-    kernel = LinearKernel.of(KernelCall({}, name, case.function), (), arguments)
+    kernel = LinearKernel.of(KernelCall(name, case.function), (), arguments)
     assert kernel is not None
     assert not kernel()[0, :, :, :2].any()
     assert not kernel.rows(normal(EXAMPLES, 1, TOKENS))[0, :, :, :2].any()
@@ -270,6 +270,6 @@ def test_keys_without_a_value_are_padding(name):
 @pytest.mark.parametrize("name", ["torch_chunk_gated_delta_rule", "_rnn_scan", "rwkv_linear_attention"])
 def test_a_kernel_that_goes_on_from_a_state_is_no_map_of_its_values(name):
     case, _, _ = made(name)
-    call = KernelCall({}, name, case.function)
+    call = KernelCall(name, case.function)
     names = {"initial_state", "recurrent_states", "state"} & inspect.signature(case.function).parameters.keys()
     assert LinearKernel.of(call, (), case.arguments | dict.fromkeys(names, normal(1))) is None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property
 from typing import Any
@@ -78,6 +77,7 @@ class RuleGraph:
         self._is_paused = False
         self._unpacks = bool(packed)
         self._model = model
+        self.modules: Sequence[nn.Module] = ()  # that are running, innermost last: a watcher sets it
         has_tf32 = torch.backends.cuda.matmul.allow_tf32 and self._device.type == "cuda"
         self.is_coarse = not precise and (has_tf32 or half is not None)
         if precise and has_tf32:
@@ -241,11 +241,11 @@ class RuleGraph:
 
     def _run_without_rule(self, name: str, result: Any, args: tuple[Any, ...]) -> Any:
         """Return the result of an operation without a rule, which is reported if the backward pass reaches it."""
-        where = f"{name} in {self._module_here()}"
+        inside = self.modules[-1] if self.modules else self._model
 
         def report(grad_output: Tensor | None) -> None:
             if grad_output is not None:
-                self.report_missing_rule(where)
+                self.report_missing_rule(f"{name} in {self._paths.get(id(inside)) or 'the model itself'}")
 
         for x in tree_flatten(result)[0]:
             if isinstance(x, Tensor) and x.requires_grad:
@@ -258,16 +258,6 @@ class RuleGraph:
     @cached_property
     def _paths(self) -> Mapping[int, str]:
         return {id(module): path for path, module in modules_of(self._model).items()}
-
-    def _module_here(self) -> str:
-        """The path of the module whose forward pass is running, from the stack."""
-        frame = sys._getframe(1)
-        while frame is not None:
-            owner = id(frame.f_locals.get("self"))
-            if owner in self._paths:
-                return self._paths[owner] or "the model itself"
-            frame = frame.f_back  # type: ignore[assignment]
-        return "the model"
 
 
 def make_rule_graph(model: nn.Module, batch: int, backward: Backward) -> RuleGraph | None:

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import handle_torch_function
 
 from whyformer.models.structure import modules_of, walk
+from whyformer.models.substitutes import substitute
 
 Call = Callable[..., Any]
 # nn.Module.__call__ looks this up before hooks and forward; if present, it replaces all of them.
@@ -22,7 +24,6 @@ WRAPPED = "_checkpoint_wrapped_module"  # the name of the module inside a wrappe
 
 _LOCK = threading.RLock()
 _USERS: dict[nn.Module, tuple[Call | None, set[object]]] = {}  # the previous entry, and the users that reroute it
-_KERNELS: dict[tuple[int, str], KernelCall] = {}  # by the namespace that they stand in, and their name
 _THREAD = threading.local()
 
 
@@ -53,9 +54,8 @@ class KernelCall:
     Without a mode, as in all other threads, it is the kernel itself.
     """
 
-    def __init__(self, namespace: dict[str, Any], name: str, own: Call):
-        self.__name__, self.own, self.users = name, own, set[object]()
-        self._namespace, self._entry = namespace, namespace.get(name)
+    def __init__(self, name: str, own: Call):
+        self.__name__, self.own = name, own
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch._C._len_torch_function_stack():
@@ -63,39 +63,15 @@ class KernelCall:
         tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
         return handle_torch_function(self, tensors, *args, **kwargs)
 
-    def restore(self) -> None:
-        """Put the kernel back."""
-        if self._entry is None:  # a method, of the class
-            self._namespace.pop(self.__name__, None)
-        else:
-            self._namespace[self.__name__] = self._entry
 
-
-@contextmanager
-def reroute_kernels(model: nn.Module, owners: Mapping[str, str]) -> Iterator[None]:
+def reroute_kernels(model: nn.Module, owners: Mapping[str, str]) -> AbstractContextManager[None]:
     """Within the context, kernels are called as one operation each, which function modes see.
 
     Kernels, given by their names, are functions of the file that defines a module's class, whose name ends as said, or
     methods of the module.
     """
-    user, places = object(), []
-    try:
-        with _LOCK:
-            for namespace, name, own in list(_kernels_of(model, owners)):
-                places.append((namespace, name))
-                if (id(namespace), name) not in _KERNELS:
-                    _KERNELS[id(namespace), name] = namespace[name] = KernelCall(namespace, name, own)
-                _KERNELS[id(namespace), name].users.add(user)
-        yield
-    finally:
-        with _LOCK:
-            for namespace, name in places:
-                call = _KERNELS.get((id(namespace), name))
-                if call is not None:
-                    call.users.discard(user)
-                    if not call.users:
-                        call.restore()
-                        del _KERNELS[id(namespace), name]
+    found = _kernels_of(model, owners)
+    return substitute((namespace, name, partial(KernelCall, name, own)) for namespace, name, own in found)
 
 
 def _kernels_of(model: nn.Module, owners: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], str, Call]]:
@@ -109,11 +85,6 @@ def _kernels_of(model: nn.Module, owners: Mapping[str, str]) -> Iterator[tuple[d
     for module in walk(model).own_modules:
         names = [name for name in owners if name in vars(module) or hasattr(type(module), name)]
         yield from ((vars(module), name, getattr(module, name)) for name in names)
-
-
-def lends_weights(model: nn.Module) -> bool:
-    """Whether accelerate loads the weights of a model when a module runs and offloads them afterwards."""
-    return any("_hf_hook" in vars(module) for module in modules_of(model).values())
 
 
 def reroute_checkpoints(model: nn.Module) -> AbstractContextManager[None]:

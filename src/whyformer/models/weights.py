@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -15,25 +13,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from whyformer.models.structure import device_of, dtype_of, modules_of, walk
+from whyformer.models.substitutes import Entry, substitute
 
-# Functions by which accelerate loads offloaded weights into a module before it runs, and removes them again.
-LENDING = ("accelerate.utils.modeling", "accelerate.utils.offload")
-
-_LOCK = threading.RLock()
-_READERS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # number of current readers of a layer's weight
-_THREAD = threading.local()  # set in threads that read them
-
-
-def is_lending_weights() -> bool:
-    """Whether the current operation only loads or offloads a weight; call it from `__torch_function__`.
-
-    Such a weight must stay a Parameter of its own dtype, because anything a mode returns would stay in the model.
-    """
-    frame = sys._getframe(2)
-    # A mode above may have let it through, and nn.Parameter makes one.
-    while frame.f_back is not None and frame.f_code.co_name in ("__torch_function__", "__new__"):
-        frame = frame.f_back
-    return frame.f_globals.get("__name__") in LENDING
+_THREAD = threading.local()  # `is_reading` is set in threads that read opaque weights
 
 
 def is_packed(weight: Tensor) -> bool:
@@ -44,17 +26,6 @@ def is_packed(weight: Tensor) -> bool:
 def plain_weight(weight: Tensor) -> Tensor:
     """The weight's values, detached and dequantised."""
     return weight.detach().dequantize() if is_packed(weight) else weight.detach()
-
-
-def module_here() -> nn.Module | None:
-    """The module whose forward pass is running, found on the stack."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, nn.Module):
-            return owner
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
 
 
 def opaque_layers(model: nn.Module) -> list[nn.Module]:
@@ -105,26 +76,12 @@ def readable_weights(model: nn.Module) -> Iterator[None]:
     if not layers:
         yield
         return
-    with _LOCK:
-        for layer in layers:
-            _READERS[layer] = _READERS.get(layer, 0) + 1
-            if _READERS[layer] == 1:
-                # accelerate's hooks call the forward that they saved
-                name = "_old_forward" if "_old_forward" in vars(layer) else "forward"
-                vars(layer)["_whyformer_own"] = (name, vars(layer).get(name))
-                vars(layer)[name] = _readable_forward(layer, getattr(layer, name))
     before, _THREAD.is_reading = getattr(_THREAD, "is_reading", False), True
     try:
-        yield
+        with substitute([_readable(layer) for layer in layers]):
+            yield
     finally:
         _THREAD.is_reading = before
-        with _LOCK:
-            for layer in layers:
-                _READERS[layer] -= 1
-                if not _READERS[layer]:
-                    name, own = vars(layer).pop("_whyformer_own")
-                    del vars(layer)[name]
-                    vars(layer).update({} if own is None else {name: own})
 
 
 def _is_bitsandbytes(kind: type[nn.Module]) -> bool:
@@ -134,6 +91,12 @@ def _is_bitsandbytes(kind: type[nn.Module]) -> bool:
 def _dequantises(module: nn.Module) -> bool:
     is_layer = not isinstance(module, nn.Linear) and not any(True for _ in module.children())
     return is_layer and hasattr(module, "in_features") and callable(getattr(module, "dequantize", None))
+
+
+def _readable(layer: nn.Module) -> Entry:
+    """The entry of a layer's forward function; accelerate's hooks call the one that they saved."""
+    name = "_old_forward" if "_old_forward" in vars(layer) else "forward"
+    return vars(layer), name, lambda: _readable_forward(layer, getattr(layer, name))
 
 
 def _readable_forward(layer: Any, own: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

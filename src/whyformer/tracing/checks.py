@@ -10,9 +10,9 @@ from torch import nn
 
 from whyformer.axes import Inputs, TokenMask
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
-from whyformer.models.calls import lends_weights
 from whyformer.models.families import FAMILIES, ROW_OF_STREAMS
 from whyformer.models.family import Family
+from whyformer.models.lent_weights import lends_weights
 from whyformer.models.mixers import layers_without_mixing, sequence_mixers
 from whyformer.models.structure import class_names, config_of, is_detector, layers_of, main_input, modules_of, walk
 from whyformer.models.weights import hidden_layer, passes_gradients, quantised_layers

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from whyformer.models.weights import module_here, plain_weight
+from whyformer.models.weights import plain_weight
 from whyformer.watching import kernels
 from whyformer.watching.deformable import SAMPLING, SampledAttention, sampled, value_role
 from whyformer.watching.determinism import drawn
@@ -255,7 +255,7 @@ def _project(watcher: Watcher, source: Tensor, parameter: Tensor, result: Any, *
     weight = weight.t() if is_transposed else weight
     if isinstance(role, Mixed):
         is_named = type(parameter) is nn.Parameter and not watcher.lends  # otherwise its module identifies it
-        output, module = result if watcher.edges else None, None if is_named else module_here()
+        output, module = result if watcher.edges else None, None if is_named else watcher.modules[-1]
         watcher.facts.set_role(result, projected(role, source, parameter, weight, output, module))
     elif isinstance(role, Branch):
         watcher.facts.set_role(result, replace(role, weight=weight @ role.weight))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Protocol, Self
 
@@ -14,8 +14,10 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from whyformer.axes import HEAD, by_head
 from whyformer.errors import WhyformerError
 from whyformer.models.answering import run_model
-from whyformer.models.calls import KernelCall, lends_weights, reroute_kernels
-from whyformer.models.weights import is_lending_weights, readable_weights
+from whyformer.models.calls import KernelCall, reroute_kernels
+from whyformer.models.lent_weights import hooks_noted, is_lending_weights, lends_weights
+from whyformer.models.module_stack import module_stack
+from whyformer.models.weights import readable_weights
 from whyformer.watching.determinism import even_choice
 from whyformer.watching.facts import Facts, plain, plain_values
 from whyformer.watching.handlers import HANDLERS, other_operation
@@ -31,6 +33,7 @@ class OperationRunner(Protocol):
     """Runs operations so that their backward pass follows rules."""
 
     facts: Facts
+    modules: Sequence[nn.Module]
 
     def run(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
     def exactly(self) -> AbstractContextManager[Any]: ...
@@ -78,6 +81,7 @@ class Watcher(TorchFunctionMode):
         self.keep_maps, self.fold, self.shapes_only = keep_maps, fold, shapes_only
         self.facts = Facts() if rules is None else rules.facts
         self.lends = False
+        self.modules: Sequence[nn.Module] = ()  # that are running, innermost last
         self._rules, self._biases, self.records = rules, biases, records
         self._depth = 0
         # Runs an operation: by the rules if there are any.
@@ -98,11 +102,24 @@ class Watcher(TorchFunctionMode):
 
     def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """Run the model and record it. The caller's gradient mode has no influence and is restored."""
-        self.lends = lends_weights(model)
-        graph, ready, kernels = self.graph and self.start == 0, readable_weights(model), reroute_kernels(model, OWNERS)
-        exactly = nullcontext() if self._rules is None else self._rules.exactly()
-        with torch.inference_mode(False), torch.set_grad_enabled(graph), ready, kernels, exactly, self:
+        with ExitStack() as contexts:
+            self._enter(contexts, model)
             return run_model(model, *args, **kwargs)
+
+    def _enter(self, contexts: ExitStack, model: nn.Module) -> None:
+        """Make the model's operations visible, and record them."""
+        self.lends = lends_weights(model)
+        contexts.enter_context(torch.inference_mode(False))
+        contexts.enter_context(torch.set_grad_enabled(self.graph and self.start == 0))
+        if self.lends:
+            contexts.enter_context(hooks_noted(model))
+        contexts.enter_context(readable_weights(model))
+        contexts.enter_context(reroute_kernels(model, OWNERS))
+        self.modules = contexts.enter_context(module_stack(model, every=self._rules is not None))
+        if self._rules is not None:
+            self._rules.modules = self.modules
+            contexts.enter_context(self._rules.exactly())
+        contexts.enter_context(self)
 
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -111,7 +128,7 @@ class Watcher(TorchFunctionMode):
         if isinstance(func, KernelCall):
             return linear_kernel(self, func, args, kwargs)
         name = name_unless_asking(func)
-        if name is None or (self.lends and is_lending_weights()):
+        if name is None or (self.lends and is_lending_weights(args)):
             return func(*args, **kwargs)
         if not self.records:
             choice = even_choice(args, kwargs) if func is torch.multinomial else None
