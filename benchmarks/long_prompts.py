@@ -25,9 +25,9 @@ METHODS = ("rollout", "generic_attention", "flow_routes", "evidence")
 THREADS, REPEATS = 2, 2
 
 
-def measure(method: str, tokens: int) -> dict[str, float]:
+def measure(method: str, tokens: int, threads: int) -> dict[str, float]:
     """CPU seconds of a forward pass and of the method, the shorter of two runs each, and the peak of memory in GiB."""
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(threads)
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=49_152, hidden_size=576, intermediate_size=1_536, num_hidden_layers=30, num_attention_heads=9,
@@ -56,21 +56,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tokens", type=int, nargs="+", default=[512, 4_096])
     parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--threads", type=int, default=THREADS, help="of torch; use 1 on a machine that is shared")
     parser.add_argument("--one", action="store_true", help="measure in this process, for the script itself")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(measure(options.methods[0], options.tokens[0])))
+        print(json.dumps(measure(options.methods[0], options.tokens[0], options.threads)))
         return
     rows = []
     for tokens in options.tokens:
         for method in options.methods:
             command = [sys.executable, __file__, "--one", "--tokens", str(tokens), "--methods", method]
+            command += ["--threads", str(options.threads)]
             figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
             rows.append({"method": method, "tokens": tokens} | {name: round(x, 2) for name, x in figures.items()})
             print(rows[-1], flush=True)
     if options.out:
-        options.out.write_text(json.dumps({"threads": THREADS, "rows": rows}, indent=1) + "\n")
+        options.out.write_text(json.dumps({"threads": options.threads, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,13 @@ from .models.family import Stream as Stream
 from .plugins import load_plugins as load_plugins
 from .tracing.attribution import Attribution as Attribution
 from .tracing.build import trace as trace
+from .tracing.describe import describe as describe
 from .tracing.flow import flow as flow
+from .tracing.formulas import input_relevances as input_relevances
+from .tracing.formulas import inputs_times_gradients as inputs_times_gradients
+from .tracing.formulas import map_relevances as map_relevances
+from .tracing.formulas import readout_rows as readout_rows
+from .tracing.formulas import steps_between as steps_between
 from .tracing.reads import Reads as Reads
 from .tracing.record import AttentionRecord as AttentionRecord
 from .tracing.trace import Trace as Trace

@@ -17,6 +17,7 @@ from whyformer.backward import libra
 from whyformer.backward.rule_graph import RuleGraph
 from whyformer.backward.rules import LIBRA
 from whyformer.scenes import example
+from whyformer.watching.watch_plan import WatchPlan
 from whyformer.watching.watcher import Watcher
 
 DECODER = {name: value for name, value in TEXT.items() if name != "num_labels"} | {"num_key_value_heads": 3}
@@ -36,7 +37,7 @@ def summed_up(model: nn.Module, states: torch.Tensor, scaled: nn.Module, **input
     handle = scaled.register_forward_hook(lambda module, args, output: states)
     mode = RuleGraph(model, len(states), precise=False)
     try:
-        logits = Watcher(len(states), graph=True, rules=mode).run(model, **inputs).logits
+        logits = Watcher(len(states), WatchPlan(graph=True), rules=mode).run(model, **inputs).logits
     finally:
         handle.remove()
     score = logits[:, 1] if logits.dim() == 2 else logits[:, -1, 1]
@@ -70,7 +71,7 @@ def test_the_answer_is_that_of_the_plain_model(family):
     with torch.no_grad():
         plain = model(**inputs).logits
     mode = RuleGraph(model, len(plain), precise=False)
-    recorded = Watcher(len(plain), graph=True, rules=mode).run(model, **inputs).logits
+    recorded = Watcher(len(plain), WatchPlan(graph=True), rules=mode).run(model, **inputs).logits
     torch.testing.assert_close(recorded.detach(), plain, rtol=1e-5, atol=1e-6)
 
 

@@ -33,6 +33,7 @@ from whyformer.backward.rules import ATTN_LRP, LIBRA, RULES
 from whyformer.errors import UnsupportedModel
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
+from whyformer.watching.watch_plan import WatchPlan
 from whyformer.watching.watcher import Watcher
 
 BATCH = 2
@@ -99,7 +100,8 @@ def handed(
     """The model's output, what arrives at its inputs by the rules, and the mode, which may have known them."""
     mode = RuleGraph(model, len(inputs[0]), rules=rules if known else None)
     leaves = [x.clone().requires_grad_() for x in inputs]
-    output = Watcher(len(inputs[0]), graph=True, rules=mode, fold=fold).run(model, *leaves)
+    plan = WatchPlan("folded" if fold else "kept", graph=True)
+    output = Watcher(len(inputs[0]), plan, rules=mode).run(model, *leaves)
     arrived = random(*output.shape, seed=9) if arrived is None else arrived
     with mode.using(rules, strict=strict):
         found = torch.autograd.grad(output, leaves, arrived, allow_unused=True)
@@ -956,7 +958,7 @@ def test_what_is_passed_for_want_of_a_rule_is_a_gradient_and_is_listed():
 def test_after_a_refusal_the_same_graph_still_gives_gradients():
     model, x = Model(lambda x, part: part(x), parts=[Running()]), random(2, 3)
     mode, leaf = RuleGraph(model, 2), x.clone().requires_grad_()
-    output = Watcher(2, graph=True, rules=mode).run(model, leaf)
+    output = Watcher(2, WatchPlan(graph=True), rules=mode).run(model, leaf)
     with pytest.raises(NoRule), mode.using(RULES["dtd"], strict=True):
         torch.autograd.grad(output, leaf, torch.ones(2, 3).double(), retain_graph=True)
     (gradient,) = torch.autograd.grad(output, leaf, torch.ones(2, 3).double())

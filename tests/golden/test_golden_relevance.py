@@ -25,6 +25,7 @@ import authors
 from cases import GOLDEN, Case, MeanPooled, assert_near, case
 from whyformer import METHODS, detection
 from whyformer.tracing.build import trace
+from whyformer.tracing.formulas import map_relevances
 from whyformer.tracing.graph import MapRelevances
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -127,7 +128,7 @@ def propagated(name: str, dtype: torch.dtype, scope: str) -> Known:
     found = {}
     for rules in ("dtd", "lrp") if name in ("vit_cls", "bert") else ("dtd",):
         asked = trace_of(name, dtype, scope, RELEVANCES)
-        relevances = asked.relevances(rules, strict=True).by_operation
+        relevances = map_relevances(asked, rules, strict=True).by_operation
         found[rules] = {operation: relevance() for operation, relevance in relevances.items()}
     return Known(**asked.__dict__, found=found)
 
@@ -181,7 +182,7 @@ def of_image(
         return METHODS["partial_lrp"](asked, rules=rules)["image"][0, 1:], expected
     if found["method"] == "full_lrp":
         return METHODS["lrp"](asked, rules=rules)["pixels"][0].reshape(expected.shape), expected
-    relevances = asked.relevances(rules, strict=True)
+    relevances = map_relevances(asked, rules, strict=True)
     if found["method"] == "relevance_rollout":
         return authors.relevance_rollout([relevance() for relevance in relevances.by_operation.values()])[
             0, 1:
@@ -208,12 +209,12 @@ def of_streams(
     position = int(asked.readout.weights[0].argmax())
     if found["method"] == "partial_lrp":
         record = last_between(asked, own, stream)
-        matrix = authors.partial_lrp_of_the_whole_map(asked.relevances("dtd", strict=True)[record])
+        matrix = authors.partial_lrp_of_the_whole_map(map_relevances(asked, "dtd", strict=True)[record])
         if name == "lxmert":
             expected = expected[position]
         scores = matrix[position]
     elif found["method"] == "ga" and key == DROPS_A_LAYER:
-        relevances = asked.relevances("dtd", strict=True)
+        relevances = map_relevances(asked, "dtd", strict=True)
         records = [replace(record, source=KeptMap(relevances[record])) for record in asked.records]
         scores = authors.generic_attention_that_drops_layers(records, own, stream)[0]["Rqi"][position]
     else:

@@ -8,6 +8,7 @@ import whyformer
 from tiny_models import FAMILIES, text_inputs
 from whyformer import METHODS, WhyformerError, attribute, explain, explain_response
 from whyformer.extend import Attribution, Reads, head_mean, method
+from whyformer.tracing.formulas import input_relevances, inputs_times_gradients
 
 
 @pytest.fixture
@@ -169,8 +170,11 @@ def test_a_kind_that_does_not_exist_is_refused():
 @pytest.mark.parametrize(
     ("formula", "message"),
     [
-        (lambda trace: trace.inputs_times_gradients(), r'build it with reads=Reads\(inputs="gradients"\)'),
-        (lambda trace: trace.input_relevances("dtd", strict=True), r'build it with reads=Reads\(inputs="relevances"\)'),
+        (inputs_times_gradients, r'build it with reads=Reads\(inputs="gradients"\)'),
+        (
+            lambda trace: input_relevances(trace, "dtd", strict=True),
+            r'build it with reads=Reads\(inputs="relevances"\)',
+        ),
         (lambda trace: {"text": trace.last.gradient.sum(dim=(1, 2))}, r"This trace has no gradients"),
     ],
 )

@@ -14,6 +14,7 @@ from whyformer import attribute
 from whyformer.methods.beyond_intuition import head_theta, token_alpha
 from whyformer.methods.registry import trace_methods
 from whyformer.tracing.build import trace
+from whyformer.tracing.formulas import map_relevances
 from whyformer.tracing.path import nodes_and_weights
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace
@@ -193,7 +194,7 @@ RELEVANCE_TWINS = {"partial_lrp": twin_partial_lrp, "transformer_attribution": t
 def test_a_method_that_reads_relevance_equals_its_naive_twin(method, rules, family):
     model, inputs = double(family)
     asked = trace(model, inputs, 2, reads=Reads(maps="all", gradients="all", relevances="all"))
-    sources = asked.relevances(rules, strict=True).by_operation
+    sources = map_relevances(asked, rules, strict=True).by_operation
     relevances = {operation: source() for operation, source in sources.items()}
     (scores,) = attribute(model, inputs, 2, method, rules=rules).values()
     for example, row in enumerate(scores):

@@ -24,6 +24,7 @@ from whyformer.backward.rules import RULES, MapRules
 from whyformer.extend import Reads
 from whyformer.methods.registry import trace_methods
 from whyformer.tracing import build, plan
+from whyformer.tracing.formulas import map_relevances
 from whyformer.watching import mixing
 
 STACKS = [name for name in FAMILIES if find_blocks(FAMILIES[name]())]
@@ -293,8 +294,8 @@ def test_a_trace_gives_relevances_by_one_rule_set_after_another(rules):
     whole, by_blocks = (
         build.trace(model, inputs, 1, reads=reads, checkpoint=checkpoint) for checkpoint in (False, True)
     )
-    by_blocks.relevances("dtd" if rules == "z_plus" else "z_plus", strict=True)[by_blocks.last]
-    expected, relevances = (trace.relevances(rules, strict=True) for trace in (whole, by_blocks))
+    map_relevances(by_blocks, "dtd" if rules == "z_plus" else "z_plus", strict=True)[by_blocks.last]
+    expected, relevances = (map_relevances(trace, rules, strict=True) for trace in (whole, by_blocks))
     for each in whole.records:
         torch.testing.assert_close(relevances[each], expected[each], rtol=1e-9, atol=1e-12)
     assert relevances.remarks == expected.remarks == ()

@@ -10,6 +10,7 @@ from whyformer import load
 from whyformer.api.plan_report import plan_report
 from whyformer.extend import Reads
 from whyformer.tracing.build import trace
+from whyformer.tracing.describe import describe
 
 EVERYTHING = Reads(maps="all", edges=True)
 
@@ -18,7 +19,7 @@ EVERYTHING = Reads(maps="all", edges=True)
 def test_every_block_says_what_was_seen_of_it(family):
     model, inputs = FAMILIES[family](), inputs_of(family)
     found = trace(model, inputs, 1, reads=EVERYTHING)
-    blocks = found.describe().split("\nblock ")[1:]
+    blocks = describe(found).split("\nblock ")[1:]
     assert len(blocks) == len(found.records)
     for block, record in zip(blocks, found.records, strict=True):
         assert block.startswith(f"{record.block}: ")
@@ -31,7 +32,7 @@ def test_every_block_says_what_was_seen_of_it(family):
 
 def test_maps_that_come_block_by_block_say_so():
     model, inputs = FAMILIES["bert"](), inputs_of("bert")
-    described = trace(model, inputs, 1, checkpoint=True).describe()
+    described = describe(trace(model, inputs, 1, checkpoint=True))
     assert "graph       block by block" in described
     assert described.count("computed when the backward pass reaches its block") == 2 * 3
 
@@ -58,7 +59,7 @@ def test_what_was_refused_is_said_with_its_reason():
         "W_o is not known: 2 linear layers read the mixed values",
         "the residual state is not known: its output was not seen to be added to anything",
     )
-    assert "W_o        not known" in found.describe()
+    assert "W_o        not known" in describe(found)
 
 
 def test_the_report_of_an_example_has_the_plan_of_the_method_and_every_block():

@@ -20,6 +20,7 @@ from whyformer.tracing.path import TOKENS_AT_ONCE, inputs_at_once
 from whyformer.tracing.record import AttentionRecord
 from whyformer.watching import handlers
 from whyformer.watching.kernels import Attention
+from whyformer.watching.watch_plan import WatchPlan
 from whyformer.watching.watcher import Watcher
 
 READERS = ["generic_attention", "grad_cam", "bi_head", "bi_token"]
@@ -126,7 +127,7 @@ def test_a_model_may_change_the_mixed_values_in_place():
 
 @pytest.mark.usefixtures("keeps_no_map")
 def test_a_map_with_dropout_is_kept_as_it_was_drawn():
-    recorder = Watcher(2, graph=True)
+    recorder = Watcher(2, WatchPlan(graph=True))
     recorder.run(Reader(lambda mixed: mixed, dropout_p=0.5), torch.randn(2, 5, 8))
     assert isinstance(recorder.taps[0].map, Tensor)
 

@@ -29,6 +29,7 @@ from whyformer.targets.heads import head_targets, needs_example
 from whyformer.targets.scores import Pixel, Target, all_logits
 from whyformer.tracing.build import trace
 from whyformer.tracing.checks import NoMaps
+from whyformer.tracing.formulas import scored_stream
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace, real_tokens
 from whyformer.watching.watcher import Watcher
@@ -76,8 +77,8 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
     recorded = _answer(watcher.run(model, **inputs))
     content = _content(one, probe)
     scores = {} if without_maps else attribute(model, inputs, target, method="raw_attention")
-    nothing = torch.zeros_like(probe.masks[probe.stream], dtype=torch.float32)  # a pooling stream has no keys
-    raw = scores.get(probe.stream, nothing)[0].abs()
+    nothing = torch.zeros_like(probe.masks[scored_stream(probe)], dtype=torch.float32)  # a pooling stream has no keys
+    raw = scores.get(scored_stream(probe), nothing)[0].abs()
     known = trace_methods() if probe.question.bridge is None else trace_methods() | methods_of("image prompt")
     methods, completeness, failures = _methods(model, inputs, target, known if names is None else names)
     difference, largest = float((recorded - plain).abs().max()), float(plain.abs().max())
@@ -95,7 +96,7 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
         records=len(watcher.taps),
         maps=() if without_maps else tuple(_map_shape(tap.map.shape) for tap in watcher.taps),
         streams={name: mask.shape[1] for name, mask in real_tokens(probe).items()},
-        stream=probe.stream,
+        stream=scored_stream(probe),
         tokens=len(raw),
         grid=_grid(probe),
         special_tokens=_special_tokens(one, probe, loaded_model.tokenizer),
@@ -264,10 +265,10 @@ def _default_notes(
 
 
 def _content(one: EncodedExample, probe: Trace) -> Sequence[int]:
-    if one.chunk is not None and probe.stream in ("text", "source"):
+    if one.chunk is not None and scored_stream(probe) in ("text", "source"):
         return one.chunk.positions
-    prefix = _prefix(one, probe) if probe.stream in ("image", "audio") else 0
-    return range(prefix, probe.masks[probe.stream].shape[1])
+    prefix = _prefix(one, probe) if scored_stream(probe) in ("image", "audio") else 0
+    return range(prefix, probe.masks[scored_stream(probe)].shape[1])
 
 
 def _share(scores: Tensor) -> float:

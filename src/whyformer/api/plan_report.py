@@ -10,6 +10,7 @@ from whyformer.errors import UnsupportedModel, reason_of
 from whyformer.inputs.collate import model_inputs
 from whyformer.models.loading import LoadedModel
 from whyformer.tracing.build import trace
+from whyformer.tracing.describe import describe
 from whyformer.tracing.reads import Reads
 
 EVERYTHING = Reads(maps="all", edges=True)  # with states and weights
@@ -26,7 +27,7 @@ def plan_report(loaded_model: LoadedModel, example: Any, method: str | None = No
     except UnsupportedModel as error:
         plan = f"refused: {reason_of(error)}"
     try:
-        seen = trace(model, inputs, target, reads=EVERYTHING).describe()
+        seen = describe(trace(model, inputs, target, reads=EVERYTHING))
     except UnsupportedModel as error:
         seen = f"refused: {reason_of(error)}"
     return f"{chosen.name}\n{plan}\n\nEverything that can be recorded\n{seen}"

@@ -18,6 +18,7 @@ from whyformer.models.input_tensors import INPUT_TENSORS
 from whyformer.models.structure import main_input
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.flow import HeadMean, flow, fold, records_of
+from whyformer.tracing.formulas import readout_rows, steps_between
 from whyformer.tracing.question import Question
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.steps import summed
@@ -27,7 +28,7 @@ from whyformer.tracing.trace import Trace, last_rows, zero_scores
 @method("raw_attention", reads=Reads(maps="last"))
 def raw_attention(trace: Trace) -> StreamScores:
     """The read-out's row of the last block's attention, head mean."""
-    start = trace.start()
+    start = readout_rows(trace)
     rows = ((r.key_stream, fold(start[readout.stream], r, HeadMean())) for readout, r in last_rows(trace))
     return summed((stream, row[:, 0]) for stream, row in rows)
 
@@ -41,7 +42,7 @@ def rollout(
     Scores flow between streams as within one; `cross` "last" is GA's adaptation, which composes each stream separately
     and joins two by their last attention only (GA Eq. 12).
     """
-    steps = trace.steps_from(first_block)
+    steps = steps_between(trace, first_block)
     kernel = next((record for record in records_of(steps) if record.kernel is not None), None)
     if normalise_rows and kernel is not None:
         raise UnsupportedModel(
@@ -49,7 +50,7 @@ def rollout(
             f"attention ({kernel.path or 'path unknown'}) have signs and do not sum to 1: leave it out."
         )
     rows = {
-        "flow": lambda: flow(steps, HeadMean(), trace.start(), normalise_rows=normalise_rows),
+        "flow": lambda: flow(steps, HeadMean(), readout_rows(trace), normalise_rows=normalise_rows),
         "last": lambda: joined_by_the_last(steps, HeadMean(), trace, normalise_rows=normalise_rows),
     }[cross]()
     scores = {stream: row[:, 0] for stream, row in rows.items()}

@@ -15,6 +15,7 @@ from whyformer.models.joined import MapTokens
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.checks import STATE, unseen_parts
 from whyformer.tracing.flow import HeadMean, carry, records_of
+from whyformer.tracing.formulas import steps_between
 from whyformer.tracing.leaves import Baseline
 from whyformer.tracing.path import Quadrature
 from whyformer.tracing.reads import Reads
@@ -38,7 +39,7 @@ def bi_head(
 ) -> Attribution:
     """Attention heads weighted by their importance to the answer, times feedback (BI Eq. 15-18)."""
     remarks = () if perception == "none" else remarks_on_decoders(trace, "bi_head")
-    steps_followed = trace.steps_from(first_block)
+    steps_followed = steps_between(trace, first_block)
     records = records_of(reversed(steps_followed))  # gradients arrive from the end
     thetas = {record.operation: head_theta(record, importance) for record in records if perception == "head"}
 
@@ -74,7 +75,7 @@ def bi_token(
 
 def token_perception(trace: Trace, first_block: int, alpha: str) -> list[tuple[Reading, dict[str, Rows]]]:
     """P of each stream by token weights α (BI Eq. 13-14, 16)."""
-    steps = trace.steps_from(first_block)
+    steps = steps_between(trace, first_block)
     alphas = {record.operation: token_alpha(record, alpha) for record in records_of(steps)}
     return perceive(trace, steps, HeadMean(key_scales=alphas))
 

@@ -6,6 +6,7 @@ import torch
 
 from whyformer.axes import MixingMatrix, Rows
 from whyformer.tracing.flow import Mix, Step, dense, flow, fold, records_of, select_records
+from whyformer.tracing.formulas import readout_rows
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.trace import Trace
 
@@ -17,7 +18,7 @@ def joined_by_the_last(
 
     M_sq is the last attention from s to q; R_ss and R_qq are composed of the steps before it; `alone` omits both.
     """
-    by_stream = flow(_within(steps), mixing, trace.start(), normalise_rows=normalise_rows)
+    by_stream = flow(_within(steps), mixing, readout_rows(trace), normalise_rows=normalise_rows)
     last = {(record.query_stream, record.key_stream): record for record in records_of(steps)}
     for readout, record in ((readout, record) for readout in trace.readouts for record in last.values()):
         if record.query_stream != readout.stream or record.key_stream == readout.stream:

@@ -13,6 +13,7 @@ from whyformer.methods.registry import method
 from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
 from whyformer.tracing.checks import STATE, unseen_parts
+from whyformer.tracing.formulas import steps_between
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.steps import summed
@@ -51,7 +52,7 @@ def _edge_shares(trace: Trace, sink: ReadOut) -> list[tuple[str, TokenScores]]:
     """e_j of every block at a weighted sink, or at the tokens it is made of, by the keys' stream."""
     sinks = {sink.stream: sink.weights[:, None]}
     shares: list[tuple[str, TokenScores]] = []
-    for step in reversed(trace.steps_from(0)):
+    for step in reversed(steps_between(trace, 0)):
         if isinstance(step, Transfer):
             sinks = {stream: rows for stream, rows in step.carry(sinks).items() if bool(rows.any())}
             continue

@@ -13,6 +13,7 @@ from whyformer.methods.registry import method
 from whyformer.models.joined import Transfer
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.flow import HeadMean, Mix, Step, dense, each_record, flow, records_of
+from whyformer.tracing.formulas import map_relevances, readout_rows, steps_between
 from whyformer.tracing.graph import MapRelevances
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -43,21 +44,21 @@ def generic_attention(
     of adding, and cross-attention (Eq. 10) without self-attention factors. `maps` "relevance" replaces each map by its
     relevance under TA's rules, as in the authors' code.
     """
-    relevances = trace.relevances("dtd", strict=True) if maps == "relevance" else None
+    relevances = map_relevances(trace, "dtd", strict=True) if maps == "relevance" else None
 
     def product(record: AttentionRecord) -> MixingMatrix:
         weighted = record.gradient * (record.map if relevances is None else record.relevance)
         return head_mean(weighted.clamp(min=0)) if clamp == "before" else head_mean(weighted).clamp(min=0)
 
     weighted: Mix = HeadMean(times_gradient=True) if clamp == "before" and relevances is None else product
-    steps = trace.steps_from(first_block)
+    steps = steps_between(trace, first_block)
     if relevances is not None:
         steps = list(each_record(steps, relevances.on))
     # The rules between streams apply to two streams of tokens that attend to each other. Tokens made of others, and
     # streams read through a third, use flow.
     is_joined = any(isinstance(step, Transfer) for step in steps)
     if not trace.question.family.attention or is_joined or _is_chain(trace):
-        rows = flow(steps, weighted, trace.start())
+        rows = flow(steps, weighted, readout_rows(trace))
         return _attribution({stream: row[:, 0] for stream, row in rows.items()}, relevances)
     encoders = _encoders(steps, trace) if aggregate else {}
     relevance = start = _unrelated(trace, encoders)

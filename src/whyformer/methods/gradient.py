@@ -27,6 +27,7 @@ from whyformer.models.structure import config_of, prefix_length, turns_by_positi
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.checks import unseen_parts
 from whyformer.tracing.flow import fold
+from whyformer.tracing.formulas import inputs_times_gradients, readout_rows, steps_between
 from whyformer.tracing.graph import incompleteness
 from whyformer.tracing.leaves import Baseline
 from whyformer.tracing.path import Quadrature, integrated_inputs, nodes_and_weights
@@ -77,7 +78,7 @@ def attention_gradient(
     """
     if scores == "each":
         return _own_gradients(trace, rows or "mean")
-    weights = trace.start()
+    weights = readout_rows(trace)
     if rows == "mean":
         weights = {stream: (mask / mask.sum(dim=1, keepdim=True))[:, None] for stream, mask in trace.masks.items()}
     by_stream: dict[str, list[Tensor]] = {}
@@ -86,7 +87,7 @@ def attention_gradient(
         is_read = tile.map > 0  # neither padding nor a future token
         return (tile.gradient.clamp(min=0) * is_read).mean(HEAD).to(trace.readout.weights.dtype)
 
-    for step in reversed(trace.steps_from(0)):  # gradients come from the end
+    for step in reversed(steps_between(trace, 0)):  # gradients come from the end
         if isinstance(step, Transfer):
             weights = weights if rows == "mean" else step.carry(weights)
             continue
@@ -198,7 +199,7 @@ def _from_0_to_1(x: Tensor, counted: TokenMask) -> Tensor:
 @method("input_x_gradient", reads=Reads(inputs="gradients"))
 def input_x_gradient(trace: Trace) -> Attribution:
     """Input times gradient, at the pixels or the embeddings, summed over channels."""
-    return trace.inputs_times_gradients()
+    return inputs_times_gradients(trace)
 
 
 @method("gradient_shap", reads=Reads(inputs="gradients", path=True))

@@ -19,6 +19,7 @@ from whyformer.models.structure import config_of
 from whyformer.tracing.leaves import inputs_as_they_are
 from whyformer.tracing.question import Question
 from whyformer.tracing.trace import Trace
+from whyformer.watching.watch_plan import WatchPlan
 from whyformer.watching.watcher import Watcher
 
 Towers = Mapping[str, Sequence[nn.Module]]  # the blocks of each stream
@@ -102,7 +103,7 @@ def _gradient(
         return call
 
     rule_graph = make_rule_graph(question.model, question.batch, question.backward)
-    watcher = Watcher(question.batch, graph=True, rules=rule_graph)
+    watcher = Watcher(question.batch, WatchPlan(graph=True), rules=rule_graph)
     with reroute_calls(list(outputs), make), inputs_as_they_are(question) as inputs:
         output = watcher.run(question.model, **inputs)
     with using_rules(rule_graph, question.backward):

@@ -13,6 +13,7 @@ from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
 from whyformer.tracing.checks import is_causal
 from whyformer.tracing.flow import Mix, Step, carry, flow, records_of
+from whyformer.tracing.formulas import readout_rows
 from whyformer.tracing.leaves import Baseline
 from whyformer.tracing.path import Quadrature, integrated_map_gradients, nodes_and_weights
 from whyformer.tracing.record import AttentionRecord
@@ -81,7 +82,7 @@ def perceive(trace: Trace, steps: list[Step], mixing: Mix) -> list[tuple[Reading
 
 def _weight_of_queries(trace: Trace, record: AttentionRecord, later: list[Step], mixing: Mix) -> TokenScores:
     """The flow from the answer, through the steps after a record, to its queries."""
-    start = trace.start()
+    start = readout_rows(trace)
     moved = flow(later, mixing, start)[record.query_stream]
     return (moved + carry(start, later).get(record.query_stream, 0.0))[:, 0]
 

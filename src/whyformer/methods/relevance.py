@@ -14,6 +14,7 @@ from whyformer.methods.registry import method
 from whyformer.models.structure import dtype_of
 from whyformer.tracing.attribution import Attribution, instability
 from whyformer.tracing.flow import each_record, flow
+from whyformer.tracing.formulas import input_relevances, map_relevances, readout_rows, steps_between
 from whyformer.tracing.noise import Noise
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -57,12 +58,12 @@ def lrp(
     cosines and sines of its position: half of the relevance belongs to the position. It applies to words only: a
     picture's scores belong to pixels, its positions to patches.
     """
-    attribution = trace.input_relevances(rules, strict=strict)
+    attribution = input_relevances(trace, rules, strict=strict)
     is_checked = rules in ILL_CONDITIONED and dtype_of(trace.question.model) == torch.float32
     if not is_checked or trace.state.again is None or trace.question.noise is not None:
         return attribution
     reads = Reads(inputs="relevances", precise=precision == "strict", positions=positions == "keep")
-    moved = trace_again(trace, reads, noise=ROUNDING).input_relevances(rules, strict=strict)
+    moved = input_relevances(trace_again(trace, reads, noise=ROUNDING), rules, strict=strict)
     return replace(attribution, instability=instability(attribution.scores, moved.scores))
 
 
@@ -75,7 +76,7 @@ def partial_lrp(
     trace: Trace, *, rules: MapRules = "z_plus", strict: bool = True, precision: Precision = "strict"
 ) -> Attribution:
     """Relevance of the last map: mean_h (R_A)⁺ at the read-out's row (TA Sec. 4)."""
-    relevances = trace.relevances(rules, strict=strict)
+    relevances = map_relevances(trace, rules, strict=strict)
     rows_of_streams = []
     for readout, record in last_rows(trace):
         positions, weights = readout.rows
@@ -109,15 +110,15 @@ def transformer_attribution(
     "last" is GA's adaptation to several streams: as above within the read-out's stream, and only the last attention
     to every other one.
     """
-    relevances = trace.relevances(rules, strict=strict)
+    relevances = map_relevances(trace, rules, strict=strict)
 
     def weighted(record: AttentionRecord) -> MixingMatrix:
         factor = record.gradient if weight == "gradient" else record.map
         return head_mean((factor * record.relevance).clamp(min=0))
 
-    steps = list(each_record(trace.steps_from(first_block, last_block), relevances.on))
+    steps = list(each_record(steps_between(trace, first_block, last_block), relevances.on))
     if cross == "last":
         moved = joined_by_the_last(steps, weighted, trace, normalise_rows=normalise_rows, alone=True)
     else:
-        moved = flow(steps, weighted, trace.start(), normalise_rows=normalise_rows)
+        moved = flow(steps, weighted, readout_rows(trace), normalise_rows=normalise_rows)
     return Attribution({stream: row[:, 0] for stream, row in moved.items()}, remarks=relevances.remarks)

@@ -16,6 +16,7 @@ from whyformer.methods.token_kinds import TokenKinds, token_kinds
 from whyformer.models.family import NOTHING
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.flow import records_of
+from whyformer.tracing.formulas import steps_between
 from whyformer.tracing.graph import incompleteness
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -98,7 +99,7 @@ def evidence(trace: Trace) -> Attribution:
 def state_scores(trace: Trace, *, first_alone: bool = False) -> dict[str, list[TokenScores]]:
     """S_l of every block of every scored stream, or of its first block alone, first block first."""
     entering: dict[tuple[str, int], AttentionRecord] = {}
-    for record in records_of(trace.steps_from(0)):
+    for record in records_of(steps_between(trace, 0)):
         first = entering.setdefault((record.query_stream, record.block), record)
         if first.state_scores is None:  # unknown for some cross-attention
             entering[record.query_stream, record.block] = record

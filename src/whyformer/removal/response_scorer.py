@@ -34,8 +34,8 @@ class ScoringRequest:
 
     Attributes:
         prompt: The prompt.
-        tokens: The tokens of the response. Each has its characters in `response` (`start`, `end`) and its id; models
-            whose tokens are not known here go by the characters.
+        tokens: The tokens of the response. Each has its range of characters in `response` (`start`, `end`) and its
+            id; a model whose tokenizer is not known here uses the characters.
         response: The text of the response.
     """
 
@@ -47,9 +47,9 @@ class ScoringRequest:
 class ResponseScorer(Protocol):
     """A model, loaded or served, that says how likely a given response is after a prompt.
 
-    Everything that removes sources and asks again needs these four calls only: leave_one_out, context_ablation,
-    kernel_shap, focus="sources" and support. An implementation may batch, cache, retry and share prefixes as it likes,
-    so long as the numbers are those of plain forward passes one by one.
+    Everything that removes sources and runs the model again needs only these four calls: leave_one_out,
+    context_ablation, kernel_shap, focus="sources" and support. An implementation may batch, cache, retry and share
+    prefixes, as long as the numbers are those of separate forward passes.
 
     Attributes:
         name: The name of the model.

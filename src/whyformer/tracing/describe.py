@@ -27,7 +27,21 @@ MAP_KINDS: dict[type, str] = {
 
 
 def describe(trace: Trace) -> str:
-    """Describe the plan of a trace, its attention records block by block, and its read-outs."""
+    """Describe a trace: its plan, its attention records block by block, and its read-outs.
+
+    Args:
+        trace: The trace.
+
+    Returns:
+        Lines of text: operations, maps, W_v, W_o, states, and how they were found.
+
+    Example:
+        >>> from whyformer.extend import Reads, describe, trace
+        >>> bert = whyformer.load("mini-bert", device="cpu")
+        >>> inputs = bert.tokenizer("A wonderful film.", return_tensors="pt")
+        >>> print(describe(trace(bert.model, inputs, reads=Reads(maps="all"))).splitlines()[-1])
+        read-out of text: token 0 of 6
+    """
     lines = [*str(trace.plan).splitlines(), ""]
     for step in trace.steps:
         if isinstance(step, Transfer):

@@ -70,18 +70,18 @@ def flow(
     Args:
         steps: The steps of a trace.
         mixing: A function that returns M [example, query, key] of a record, or of one of its tiles.
-        start: Rows [example, row, token] by stream, such as `trace.start()`.
+        start: Rows [example, row, token] by stream, such as `readout_rows(trace)`.
         normalise_rows: Whether to divide each row of M + I by its sum.
 
     Returns:
         The rows by stream.
 
     Example:
-        >>> from whyformer.extend import Reads, flow, head_mean, trace
+        >>> from whyformer.extend import Reads, flow, head_mean, readout_rows, trace
         >>> bert = whyformer.load("mini-bert", device="cpu")
         >>> inputs = bert.tokenizer("A wonderful film.", return_tensors="pt")
         >>> traced = trace(bert.model, inputs, reads=Reads(maps="all"))
-        >>> rows = flow(traced.steps, lambda record: head_mean(record.map), traced.start())
+        >>> rows = flow(traced.steps, lambda record: head_mean(record.map), readout_rows(traced))
         >>> tuple(rows["text"].shape)
         (1, 1, 6)
     """

@@ -89,18 +89,7 @@ def _rule_graph(call: ModelCall, plan: Plan) -> RuleGraph | None:
 def _run(call: ModelCall, plan: Plan) -> ForwardPass:
     """Run and record the forward pass, with inputs and positions as leaves of the graph if the plan says so."""
     rule_graph, biases = _rule_graph(call, plan), BiasTerms() if plan.biases else None
-    watcher = Watcher(
-        call.batch,
-        graph=plan.graph,
-        start=plan.first_operation,
-        merge_heads=plan.merges_heads,
-        states=plan.states,
-        rules=rule_graph,
-        fold=plan.maps == "folded",
-        shapes_only=plan.maps == "shapes only",
-        edges=plan.edges,
-        biases=biases,
-    )
+    watcher = Watcher(call.batch, plan, rules=rule_graph, biases=biases)
     blocks = BlockPass(call.model, call.batch, plan.blocks, biases) if plan.blocks else None
     leaves: dict[str, Leaf] = {}
     no_leaves: AbstractContextManager[list[PositionLeaf]] = nullcontext([])

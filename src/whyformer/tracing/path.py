@@ -19,6 +19,7 @@ from whyformer.tracing.question import Question
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.repeat import split_output
 from whyformer.watching.mixing import Mixing
+from whyformer.watching.watch_plan import WatchPlan
 from whyformer.watching.watcher import Watcher
 
 Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
@@ -91,7 +92,7 @@ def gradients_at(
     copies = 1 if scales is None else len(scales)
     batch, start = question.batch * copies, min(operations)
     rule_graph = make_rule_graph(question.model, batch, question.backward)
-    watcher = Watcher(batch, graph=True, start=start, rules=rule_graph)
+    watcher = Watcher(batch, WatchPlan(graph=True, first_operation=start), rules=rule_graph)
     path = inputs_as_they_are(question) if scales is None else scaled_inputs(question, streams, scales, baseline)
     with torch.inference_mode(False), path as inputs:
         output = watcher.run(question.model, **inputs)
@@ -149,9 +150,11 @@ def _scores_at(
         blocks = None
         if question.by_blocks:
             blocks = BlockPass(question.model, batch, find_blocks(question.model))
-            output = blocks.run(Watcher(batch, graph=True, rules=rule_graph, shapes_only=True), rule_graph, inputs)
+            output = blocks.run(
+                Watcher(batch, WatchPlan("shapes only", graph=True), rules=rule_graph), rule_graph, inputs
+            )
         elif rule_graph is None:
-            output = Watcher(batch, graph=True, records=False).run(question.model, **inputs)
+            output = Watcher(batch, WatchPlan("none", graph=True)).run(question.model, **inputs)
         else:
-            output = Watcher(batch, graph=True, rules=rule_graph).run(question.model, **inputs)
+            output = Watcher(batch, WatchPlan(graph=True), rules=rule_graph).run(question.model, **inputs)
         return [question.score(part) for part in split_output(output, question.batch, len(scales))], rule_graph, blocks

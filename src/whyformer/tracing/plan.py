@@ -17,27 +17,20 @@ from whyformer.models.structure import device_of, dtype_of, heads_of, layers_of
 from whyformer.tracing.question import ModelCall
 from whyformer.tracing.reads import Reads
 from whyformer.watching.kernels import KEPT
+from whyformer.watching.watch_plan import WatchPlan
 
 MAPS = 2  # kept in the graph of a block: its map and the gradient of the map
 KEPT_DTYPES = (torch.float32, torch.float64)  # of small maps that are kept; a GPU folds those in half precision
 
-MapStorage = Literal["kept", "folded", "shapes only"]
 # "last" is the last map that the score depends on; for several streams, the last of each pair, or of the decoder.
 MapGradients = Literal["none", "last", "last of each pair", "last of the decoder", "all"]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The decisions about a forward pass: what it keeps, and how its backward pass runs.
+class Plan(WatchPlan):
+    """The decisions about a forward pass: what it keeps, as a `WatchPlan`, and how its backward pass runs.
 
     Attributes:
-        maps: Whether attention maps are kept unless too large, folded into queries, keys and values wherever they can
-            be recomputed, or recorded by shape only.
-        first_operation: The first attention operation that is recorded; those before it run unchanged.
-        merges_heads: Whether only the mean over heads of a map is kept.
-        states: Whether residual states and the weights W_v and W_o are recorded.
-        edges: Whether the states after each attention are kept too.
-        graph: Whether the pass has a graph.
         graph_start: The block at which the graph starts; None for the whole pass.
         blocks: The blocks that the backward pass runs one by one; empty for the whole graph.
         backward: The rules of gradients.
@@ -53,12 +46,6 @@ class Plan:
         several_scores: Whether one example may have several scores that share its maps.
     """
 
-    maps: MapStorage = "kept"
-    first_operation: int = 0
-    merges_heads: bool = False
-    states: bool = False
-    edges: bool = False
-    graph: bool = False
     graph_start: nn.Module | None = field(default=None, repr=False)
     blocks: Sequence[nn.Module] = field(default=(), repr=False)
     backward: Backward = "gradient"

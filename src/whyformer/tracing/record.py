@@ -93,7 +93,9 @@ class AttentionRecord:
     def relevance(self) -> AttentionMap:
         """The relevance of the map, recomputed on each access."""
         if self.relevance_source is None:
-            raise WhyformerError('This record has no relevance: use trace.relevances("dtd").on(record).')
+            raise WhyformerError(
+                'This record has no relevance: use map_relevances(trace, "dtd", strict=True).on(record).'
+            )
         return self.relevance_source()
 
     @property

@@ -8,25 +8,20 @@ from typing import Any
 
 import torch
 
-from whyformer.axes import Rows, StreamScores, TokenMask
+from whyformer.axes import StreamScores, TokenMask
 from whyformer.backward.biases import BiasTerms
-from whyformer.backward.rules import Rules
 from whyformer.errors import WhyformerError
 from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
 from whyformer.models.structure import main_input
 from whyformer.targets.resolve import ResolvedTarget
-from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.checks import moved_tokens
-from whyformer.tracing.describe import describe
 from whyformer.tracing.flow import Step, carry, records_of, select_records
-from whyformer.tracing.graph import Graph, MapRelevances
+from whyformer.tracing.graph import Graph
 from whyformer.tracing.path import inputs_at_once
 from whyformer.tracing.plan import Plan
 from whyformer.tracing.question import Question
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.steps import reaching
 
 UNKNOWN_TOKENS = 256  # without attention, a picture counts as 16 × 16 patches
 
@@ -101,58 +96,6 @@ class Trace:
     def mask(self) -> TokenMask:
         """Which tokens of the read-out's stream are real."""
         return self.masks[self.readout.stream]
-
-    @property
-    def stream(self) -> str:
-        """The stream on which the read-out's tokens are scored: they may have been computed from others."""
-        stream = self.readout.stream
-        for step in reversed(self.steps):
-            if isinstance(step, Transfer) and step.later == stream and step.leaving == "all":
-                stream = step.earlier
-        return stream
-
-    def start(self) -> dict[str, Rows]:
-        """The read-outs as the row that flow starts from."""
-        return {readout.stream: readout.weights[:, None, :] for readout in self.readouts}
-
-    def steps_from(self, first_block: int, last_block: int | None = None) -> list[Step]:
-        """The steps from one block to another or to the end. Raise if tokens are moved or merged between them."""
-        end = max(record.block for record in self.records)
-        last = end if last_block is None else last_block
-        if not 0 <= first_block <= end:
-            raise WhyformerError(f"first_block={first_block}: this model's blocks are 0 to {end}.")
-        if not first_block <= last <= end:
-            raise WhyformerError(f"last_block={last}: use one of the blocks {first_block} to {end}.")
-        lengths = {stream: mask.shape[1] for stream, mask in self.masks.items()}
-        for record in self.records:
-            expected = (self.question.batch, lengths[record.query_stream], lengths[record.key_stream])
-            if (record.batch, *record.lengths) != expected:
-                raise moved_tokens(self.question.model, record.source.shape)
-        kept = select_records(self.steps, lambda record: first_block <= record.block <= last)
-        return list(reaching(kept, [readout.stream for readout in self.readouts]))
-
-    def relevances(self, rules: Rules, *, strict: bool) -> MapRelevances:
-        """The relevance of each map by these rules; `strict` raises at an operation without one."""
-        return graph_of(self, 'relevances="all"').map_relevances(rules, strict=strict)
-
-    def input_relevances(self, rules: Rules, *, strict: bool) -> Attribution:
-        """The relevance of each input, pixels or embeddings, summed over channels."""
-        return graph_of(self, 'inputs="relevances"').input_relevances(rules, strict=strict)
-
-    def inputs_times_gradients(self) -> Attribution:
-        """Each input × gradient, summed over channels."""
-        return graph_of(self, 'inputs="gradients"').inputs_times_gradients(self.question.backward)
-
-    def describe(self) -> str:
-        """Describe the plan and the records by block: operations, maps, W_v, W_o, states, and how they were found."""
-        return describe(self)
-
-
-def graph_of(trace: Trace, reads: str) -> Graph:
-    """The graph of a trace; raise if it was not built for these reads."""
-    if trace.state.graph is None:
-        raise WhyformerError(f"This trace has no graph for that: build it with reads=Reads({reads}).")
-    return trace.state.graph
 
 
 def trace_again(trace: Trace, reads: Reads, **changes: Any) -> Trace:

@@ -125,7 +125,7 @@ def other_operation(watcher: Watcher, func: Function, args: Any, kwargs: Any) ->
 
 def _original(watcher: Watcher, func: Function, args: Any) -> Tensor | None:
     """The tensor that the result of an operation is a copy of; None if it is not one, or nobody asks."""
-    return watcher.facts.original(args[0]) if watcher.states and args and func.__name__ in COPYING else None
+    return watcher.facts.original(args[0]) if watcher.plan.states and args and func.__name__ in COPYING else None
 
 
 def softmax(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
@@ -162,7 +162,7 @@ def product(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 def fused_attention(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """`F.scaled_dot_product_attention`: keep its map, fold it into queries and keys, or record its shape only."""
     args, kwargs = plain(args), plain_values(kwargs)
-    if watcher.seen < watcher.start:
+    if watcher.is_before_first:
         watcher.seen += 1
         return watcher.run_operation(func, args, kwargs)
     return _attention(watcher, args, kwargs)
@@ -171,18 +171,19 @@ def fused_attention(watcher: Watcher, func: Function, args: Any, kwargs: Any) ->
 def _attention(watcher: Watcher, args: Any, kwargs: Any) -> Tensor:
     """Run an attention call as the watcher's settings say: kept, folded, or recorded by shape only."""
     attention = Attention(*args, **kwargs)
-    if (watcher.fold or watcher.shapes_only) and attention.dtype in (torch.float32, torch.float64):
+    if watcher.plan.maps in ("folded", "shapes only") and attention.dtype in (torch.float32, torch.float64):
         role = watcher.facts.role(attention.value)
         with watcher.unrecorded():
             attention = attention.with_own_keys()
         watcher.carry(role, attention.value, repeating(attention.value.shape))
-    if watcher.shapes_only:
+    if watcher.plan.maps == "shapes only":
         with watcher.unrecorded():
             result = attention.mixed()
         watcher.record(attention, attention.value, result, probe=result)
         return result
     is_kept = attention.shape.numel() <= KEPT * watcher.batch and not is_faster_on_chip(attention)
-    if attention.can_be_repeated and not watcher.keep_maps and (watcher.fold or not is_kept):
+    folds = watcher.plan.maps == "folded" or (watcher.plan.maps == "kept" and not is_kept)
+    if attention.can_be_repeated and folds:
         return _folded_attention(watcher, attention)
     with watcher.unrecorded():
         weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
@@ -225,7 +226,7 @@ def _folded_attention(watcher: Watcher, attention: Attention) -> Tensor:
         role = replace(role, moves=(*role.moves, repeating(attention.query.shape)))
     with watcher.unrecorded():
         mixed = watcher.with_probe(attention.mixed())
-        result = mixed.clone() if watcher.graph else mixed  # the model may change it in place
+        result = mixed.clone() if watcher.plan.graph else mixed  # the model may change it in place
     watcher.record(attention.detached(), attention.value, result, probe=mixed, value_role=role)
     return result
 
@@ -249,13 +250,13 @@ def linear(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 def _project(watcher: Watcher, source: Tensor, parameter: Tensor, result: Any, *, is_transposed: bool = False) -> None:
     """Set the role of a linear projection of `source`."""
     role = watcher.facts.role(source)
-    if not (watcher.states or isinstance(role, (Mixed, Branch))):
+    if not (watcher.plan.states or isinstance(role, (Mixed, Branch))):
         return
     weight = plain_weight(parameter)
     weight = weight.t() if is_transposed else weight
     if isinstance(role, Mixed):
         is_named = type(parameter) is nn.Parameter and not watcher.lends  # otherwise its module identifies it
-        output, module = result if watcher.edges else None, None if is_named else watcher.modules[-1]
+        output, module = result if watcher.plan.edges else None, None if is_named else watcher.modules[-1]
         watcher.facts.set_role(result, projected(role, source, parameter, weight, output, module))
     elif isinstance(role, Branch):
         watcher.facts.set_role(result, replace(role, weight=weight @ role.weight))
@@ -268,12 +269,9 @@ def _project(watcher: Watcher, source: Tensor, parameter: Tensor, result: Any, *
 def norm(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A normalisation: of a state, of a latent, or of the output of attention."""
     result = _run(watcher, func, args, kwargs)
-    if watcher.states:
-        role, original, centres = (
-            watcher.facts.role(args[0]),
-            watcher.facts.original(args[0]),
-            func.__name__ == "layer_norm",
-        )
+    if watcher.plan.states:
+        role, original = watcher.facts.role(args[0]), watcher.facts.original(args[0])
+        centres = func.__name__ == "layer_norm"
         watcher.facts.set_role(result, normed(role, args, kwargs, original, centres=centres, batch=watcher.batch))
     return result
 
@@ -285,7 +283,7 @@ def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
         result = _run(watcher, func, args, kwargs)
         watcher.facts.set_role(result, branches[0].join(branches[1]))
         return result
-    if not watcher.states or len(args) < 2:
+    if not watcher.plan.states or len(args) < 2:
         return other_operation(watcher, func, args, kwargs)
     first = args[0]
     kept = first.detach().clone() if func.__name__ in ("add_", "__iadd__") else first
@@ -302,7 +300,7 @@ def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
             addend = Addend(other, state, watcher.facts.original(other), watcher.facts.role(other))
             decisions = [branch.tap.add_to(branch, written, addend) for branch in origin.branches]
             is_residual = all(decisions)
-            if watcher.edges and (is_residual or may_be_state(addend.role)):
+            if watcher.plan.edges and (is_residual or may_be_state(addend.role)):
                 sums += [(branch, state) for branch in origin.branches]
             if is_residual:
                 role = None

@@ -40,9 +40,7 @@ class Outcome:
     state_edge: GradientEdge | None = None  # of that, if it is in the graph
     state_is_swapped: bool = False
     sum: tuple[Tensor, Tensor] | None = None  # if edges are read: the state before and after the add
-    sums: list[str] = field(
-        default_factory=list
-    )  # what it was added to, and the fact that decided whether that is a state
+    sums: list[str] = field(default_factory=list)  # what it was added to, and why that is a state or not
 
 
 @dataclass(eq=False)
@@ -177,10 +175,10 @@ class Tap:
 
     def scale(self, batch: int, tokens: int, rows: Tokens | None = None) -> TokenScores | None:
         """Per-query output scale of the norm after attention; None without one."""
-        scale = self.outcome.output_scale
-        scale = (
-            None if scale is None else self._examples_first(scale, batch, tokens, self.outcome.state_is_swapped, rows)
-        )
+        if self.outcome.output_scale is None:
+            return None
+        is_swapped = self.outcome.state_is_swapped
+        scale = self._examples_first(self.outcome.output_scale, batch, tokens, is_swapped, rows)
         return None if scale is None else scale[..., 0]
 
     def _examples_first(

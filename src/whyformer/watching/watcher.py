@@ -27,6 +27,9 @@ from whyformer.watching.operation_names import Function, name_unless_asking
 from whyformer.watching.provenance import check_fits, part_of
 from whyformer.watching.roles import Mixed, Projection, Role, Scores
 from whyformer.watching.tap import Tap
+from whyformer.watching.watch_plan import WatchPlan
+
+EVERY_MAP = WatchPlan()
 
 
 class OperationRunner(Protocol):
@@ -47,42 +50,28 @@ class BiasNotes(Protocol):
 
 
 class Watcher(TorchFunctionMode):
-    """Records the attention operations run inside its `with` block, from the `start`-th on.
+    """Records the attention operations run inside its `with` block, as its plan says.
 
-    Earlier ones run on the model's fused kernels without a graph. With `graph`, every map is part of the graph, also in
-    a frozen model; parameters never are, so that their gradients are not computed. `rules` runs each operation and
-    defines its backward pass; `biases` notes the biases that are added. Without `records`, it only makes parameters
-    constants. `keep_maps` keeps every map, however large; `fold` keeps none that can be recomputed; `shapes_only`
-    records only the shapes of maps and does not change how operations run. `edges` also keeps the state after each
-    attention.
+    Parameters are never part of the graph, so that their gradients are not computed. `rules` runs each operation and
+    defines its backward pass; `biases` notes the biases that are added.
     """
 
     def __init__(
         self,
         batch: int,
+        plan: WatchPlan = EVERY_MAP,
         *,
-        graph: bool = False,
-        start: int = 0,
-        merge_heads: bool = False,
-        states: bool = False,
         rules: OperationRunner | None = None,
-        keep_maps: bool = False,
-        fold: bool = False,
-        shapes_only: bool = False,
-        edges: bool = False,
         biases: BiasNotes | None = None,
-        records: bool = True,
     ):
         super().__init__()
         self.taps: list[Tap] = []
         self.seen = self.kernels = 0  # operations, and those among them that are kernels
-        self.batch, self.graph, self.start = batch, graph, start
-        self.merge_heads, self.states, self.edges = merge_heads, states, edges
-        self.keep_maps, self.fold, self.shapes_only = keep_maps, fold, shapes_only
+        self.batch, self.plan = batch, plan
         self.facts = Facts() if rules is None else rules.facts
         self.lends = False
         self.modules: Sequence[nn.Module] = ()  # that are running, innermost last
-        self._rules, self._biases, self.records = rules, biases, records
+        self._rules, self._biases, self.records = rules, biases, plan.maps != "none"
         self._depth = 0
         # Runs an operation: by the rules if there are any.
         self.run_operation: Callable[[Function, Any, Any], Any] = _run_plainly if rules is None else rules.run
@@ -110,7 +99,7 @@ class Watcher(TorchFunctionMode):
         """Make the model's operations visible, and record them."""
         self.lends = lends_weights(model)
         contexts.enter_context(torch.inference_mode(False))
-        contexts.enter_context(torch.set_grad_enabled(self.graph and self.start == 0))
+        contexts.enter_context(torch.set_grad_enabled(self.plan.graph and self.plan.first_operation == 0))
         if self.lends:
             contexts.enter_context(hooks_noted(model))
         contexts.enter_context(readable_weights(model))
@@ -155,6 +144,11 @@ class Watcher(TorchFunctionMode):
             self.records = before
 
     @property
+    def is_before_first(self) -> bool:
+        """Whether the next attention operation comes before the first that is recorded."""
+        return self.seen < self.plan.first_operation
+
+    @property
     def has_rules(self) -> bool:
         """Whether backward passes follow rules."""
         return self._rules is not None
@@ -184,9 +178,9 @@ class Watcher(TorchFunctionMode):
 
     def with_probe(self, x: Tensor) -> Tensor:
         """Return a map, or mixed values, as a tensor that a gradient can be computed for."""
-        if not self.graph or self.seen < self.start or self.shapes_only:
+        if not self.plan.graph or self.is_before_first or self.plan.maps == "shapes only":
             return x
-        if self.start:
+        if self.plan.first_operation:
             torch.set_grad_enabled(True)
         return x if x.requires_grad else x.detach().requires_grad_()
 
@@ -201,22 +195,22 @@ class Watcher(TorchFunctionMode):
     ) -> None:
         """Record an attention operation: its map, its values, and their product."""
         self.seen += 1
-        if self.seen <= self.start:
+        if self.seen <= self.plan.first_operation:
             return
         is_folded = len(weights.shape) == 3 and self.batch > 1  # heads or examples first: compared later
         if is_folded:
             check_fits(weights.shape, self.batch)
-        if isinstance(weights, Tensor) and self.merge_heads:
+        if isinstance(weights, Tensor) and self.plan.merges_heads:
             precise = torch.promote_types(weights.dtype, torch.float32)
             weights = by_head(weights, self.batch).mean(HEAD, keepdim=True, dtype=precise)
-        if self.shapes_only:
+        if self.plan.maps == "shapes only":
             weights = torch.empty(weights.shape, dtype=weights.dtype, device="meta")
-        tap = Tap(weights, is_folded, probe if self.graph and not self.shapes_only else None)
-        if self.states:
+        tap = Tap(weights, is_folded, probe if self.plan.graph and self.plan.maps != "shapes only" else None)
+        if self.plan.states:
             source = self.facts.role(value) if value_role is None else value_role
             tap.value, tap.value_source = value, source if isinstance(source, Projection) else None
         self.taps.append(tap)
-        keeps = (self.states or is_folded) and mixed.dim() in (3, 4)
+        keeps = (self.plan.states or is_folded) and mixed.dim() in (3, 4)
         tap.mixed = by_head(mixed.detach(), self.batch) if keeps else None
         self.facts.set_role(mixed, Mixed(tap, tap.mixed))
 
