@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import handle_torch_function
 
-from whyformer.models.structure import modules_of, walk
+from whyformer.models.structure import modules_of, once_per_walk, walk
 from whyformer.models.substitutes import substitute
 
 Call = Callable[..., Any]
@@ -89,8 +89,12 @@ def _kernels_of(model: nn.Module, owners: Mapping[str, str]) -> Iterator[tuple[d
 
 def reroute_checkpoints(model: nn.Module) -> AbstractContextManager[None]:
     """Within the context and this thread, run modules without PyTorch's checkpoint wrappers, which hide their graph."""
-    wrapped = [module for module in modules_of(model).values() if WRAPPED in module._modules]
-    return reroute_calls(wrapped, lambda _, own_call: own_call)
+    return reroute_calls(_wrappers(model), lambda _, own_call: own_call)
+
+
+@once_per_walk
+def _wrappers(model: nn.Module) -> list[nn.Module]:
+    return [module for module in modules_of(model).values() if WRAPPED in module._modules]
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:

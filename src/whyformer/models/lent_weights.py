@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from whyformer.models.calls import Call
-from whyformer.models.structure import modules_of
+from whyformer.models.structure import modules_of, once_per_walk
 from whyformer.models.substitutes import Entry, substitute
 
 _THREAD = threading.local()  # `activations` are the arguments of the hook that is running
 
 
+@once_per_walk
 def lends_weights(model: nn.Module) -> bool:
     """Whether accelerate loads the weights of a model when a module runs and offloads them afterwards."""
     return any("_hf_hook" in vars(module) for module in modules_of(model).values())

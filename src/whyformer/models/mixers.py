@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from torch import nn
 
-from whyformer.models.structure import config_of, modules_of, walk
+from whyformer.models.structure import config_of, modules_of, once_per_walk, walk
 
 # Ends the names of modules that mix their tokens by a convolution alone, which has a map (LFM2).
 SHORT_CONVOLUTION = "ShortConv"
 
 
+@once_per_walk
 def sequence_mixers(model: nn.Module) -> list[nn.Module]:
     """The modules that mix tokens by a kernel: state spaces, by their decay, or others, by a short convolution."""
     has_convolutions = any(issubclass(kind, nn.Conv1d) for kind in walk(model).kinds)
@@ -37,6 +38,7 @@ def _is_short_convolution(module: nn.Module) -> bool:
     return 1 < module.groups == module.in_channels and width > 1 and padding == (width - 1,)
 
 
+@once_per_walk
 def convolution_in_blocks(model: nn.Module) -> str | None:
     """Path of a convolution inside the blocks that mixes neighbouring tokens and has no map; None if there is none."""
     if not any(issubclass(kind, (nn.Conv1d, nn.Conv2d)) for kind in walk(model).kinds):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, wraps
 from itertools import chain
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel
 
 _KNOWN = threading.local()
+_Result = TypeVar("_Result")
 
 
 class Walk:
@@ -23,10 +24,12 @@ class Walk:
 
     Attributes:
         places: Every path with its module, the model itself first; a shared module has several.
+        known: What `once_per_walk` functions have returned for the model.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.places: list[tuple[str, nn.Module]] = []
+        self.known: dict[Callable[[nn.Module], Any], Any] = {}
         self._visit("", model)
 
     def _visit(self, path: str, module: nn.Module) -> None:
@@ -106,6 +109,20 @@ def fixed_modules(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         _KNOWN.walks = before
+
+
+def once_per_walk(function: Callable[[nn.Module], _Result]) -> Callable[[nn.Module], _Result]:
+    """Keep what a function returns for a model as long as its modules are fixed."""
+
+    @wraps(function)
+    def kept(model: nn.Module) -> _Result:
+        known = walk(model).known
+        if function not in known:
+            known[function] = function(model)
+        result: _Result = known[function]
+        return result
+
+    return kept
 
 
 def class_names(model: nn.Module) -> frozenset[str]:

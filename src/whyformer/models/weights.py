@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from whyformer.models.structure import device_of, dtype_of, modules_of, walk
+from whyformer.models.structure import device_of, dtype_of, modules_of, once_per_walk, walk
 from whyformer.models.substitutes import Entry, substitute
 
 _THREAD = threading.local()  # `is_reading` is set in threads that read opaque weights
@@ -28,6 +28,7 @@ def plain_weight(weight: Tensor) -> Tensor:
     return weight.detach().dequantize() if is_packed(weight) else weight.detach()
 
 
+@once_per_walk
 def opaque_layers(model: nn.Module) -> list[nn.Module]:
     """Linear layers with a custom kernel that can be dequantised: bitsandbytes, HQQ."""
     kinds = {kind for kind in walk(model).kinds if _is_bitsandbytes(kind) or hasattr(kind, "dequantize")}
@@ -46,6 +47,7 @@ def hidden_layer(model: nn.Module) -> nn.Module | None:
     return next((x for x in hidden if next(x.children(), None) is None and not _dequantises(x)), None)
 
 
+@once_per_walk
 def quantised_layers(model: nn.Module) -> list[nn.Module]:
     """PyTorch's quantised layers, which have no gradient."""
     kinds = tuple(kind for kind in walk(model).kinds if kind.__module__.startswith("torch.ao.nn.quantized"))
