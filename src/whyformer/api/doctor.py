@@ -28,8 +28,8 @@ from whyformer.targets.head_target import score_of
 from whyformer.targets.heads import head_targets, needs_example
 from whyformer.targets.scores import Pixel, Target, all_logits
 from whyformer.tracing.build import trace
-from whyformer.tracing.checks import NoMaps
 from whyformer.tracing.formulas import scored_stream
+from whyformer.tracing.missing_maps import NoMaps
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace, real_tokens
 from whyformer.watching.watcher import Watcher

@@ -168,7 +168,7 @@ class RuleGraph:
             if name in KEEPING and self.precise and isinstance(result, Tensor) and result.dtype in HALF:
                 return args[0] if args[0].is_floating_point() else result.float()  # a cast to half precision
             self.facts.move(name, args, result)
-            return self._wide(result)
+            return self._wide(result) if self._unpacks or self.precise else result
         if name in COMPOSED:
             return COMPOSED[name](self._run_part, *args, **kwargs)
         if OPERATION_KINDS.get(name) == "gate" and is_rotation(args):
@@ -182,8 +182,6 @@ class RuleGraph:
         return self.run(func, args, kwargs)
 
     def _wide(self, values: Any) -> Any:
-        if not (self._unpacks or self.precise):
-            return values
         return tree_map(lambda x: self._widened(x) if isinstance(x, Tensor) else x, values)
 
     def _widened(self, x: Tensor) -> Tensor:

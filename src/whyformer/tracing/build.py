@@ -21,10 +21,11 @@ from whyformer.models.joined import AttentionShape, Place, Transfer
 from whyformer.models.structure import fixed_modules, labels_of, main_input, unwrapped, walk
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Score, Target
-from whyformer.tracing.checks import check_is_module, has_records
+from whyformer.tracing.checks import check_is_module
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
 from whyformer.tracing.forward import ForwardPass, forward_pass
 from whyformer.tracing.graph import Graph, ends_of
+from whyformer.tracing.missing_maps import missing_attention
 from whyformer.tracing.noise import Noise
 from whyformer.tracing.plan import Plan, check_checkpoint
 from whyformer.tracing.question import ModelCall, Question
@@ -133,7 +134,7 @@ def _traced(
     resolved = resolve_target(target, forward.output, names, call.model, call.inputs)
     check_scores(len(resolved.names), call.batch, plan)
     question = call.ask(resolved.score, by_blocks=bool(plan.blocks))
-    has_maps = plan.needs_maps or has_records(call.model, forward.watcher, call.batch, call.family, call.words)
+    has_maps = plan.needs_maps or missing_attention(forward.watcher, call) is None
     steps = _steps(question, forward.watcher) if has_maps else ()
     graph = _graph(question, forward, keep=keep) if plan.keeps_graph else None
     steps = _with_gradients(question, plan, forward, steps, keep=keep)

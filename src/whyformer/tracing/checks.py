@@ -10,20 +10,12 @@ from torch import nn
 
 from whyformer.axes import Inputs, TokenMask
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
-from whyformer.models.families import FAMILIES, ROW_OF_STREAMS
-from whyformer.models.family import Family
 from whyformer.models.lent_weights import lends_weights
-from whyformer.models.mixers import layers_without_mixing, sequence_mixers
-from whyformer.models.structure import class_names, config_of, is_detector, layers_of, main_input, modules_of, walk
+from whyformer.models.structure import class_names, config_of, is_detector, main_input, modules_of, walk
 from whyformer.models.weights import hidden_layer, passes_gradients, quantised_layers
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.watching.watcher import Watcher
 
-# Attention by the difference of two maps, which are recorded separately.
-DIFFERENTIAL = ("DiffLlamaAttention",)
-# Attention with maps assembled from windows: their rows and columns are not tokens.
-WINDOWED = ("BlockSparseAttention", "LongformerSelfAttention", "LEDEncoderSelfAttention")
 STATE = "the residual state"
 UNSEEN_STATE = "its attention output is not added to a state of its tokens"
 
@@ -89,75 +81,6 @@ def check_texts(model: nn.Module, inputs: Inputs) -> None:
         raise WhyformerError(
             f"{len(images)} images and {len(texts)} texts: give one text per image. explain takes lists of texts."
         )
-
-
-class NoMaps(UnsupportedModel):
-    """Not every layer of the model has an attention map that can be recorded."""
-
-
-def check_records(model: nn.Module, watcher: Watcher, batch: int, family: Family, words: int = 0) -> None:
-    """Raise if some attention of the forward pass was not recorded, or cannot be assigned to examples."""
-    name = type(model).__name__
-    layers = layers_of(model)
-    alternatives = "input_x_gradient, integrated_gradients and lrp work without maps."
-    if not watcher.seen:
-        raise NoMaps(
-            f"{name} ran no attention operation that can be recorded: it has none, or hides it. {alternatives}"
-        )
-    row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
-    if getattr(config_of(model), "is_encoder_decoder", False) and not (row and not row.is_one_stack):
-        raise NoMaps(
-            f"{name} has an encoder and a decoder, and no row assigns attention to them. {alternatives} "
-            f"{ROW_OF_STREAMS}"
-        )
-    kinds = class_names(model)
-    if (windowed := next((kind for kind in kinds if kind.endswith(WINDOWED)), None)) is not None:
-        raise NoMaps(
-            f"{name} attends in blocks or windows ({windowed}), which have no map over its tokens. {alternatives}"
-        )
-    if kinds.intersection(DIFFERENTIAL):
-        raise NoMaps(
-            f"{name} attends by the difference of two maps, with a learned weight: neither map is the attention of its "
-            f"tokens. {alternatives}"
-        )
-    mixers = sequence_mixers(model)
-    if watcher.kernels < len(mixers):
-        raise NoMaps(
-            f"{name} also mixes its tokens in {type(mixers[0]).__name__} (a state space, a short convolution), whose "
-            f"kernel was not seen: its maps show only part of what a token reads. {alternatives}"
-        )
-    if layers is not None and watcher.seen < layers - layers_without_mixing(model):
-        raise NoMaps(
-            f"{name} has {layers} layers but only {watcher.seen} attention operations were recorded: the others have "
-            f"no attention map (linear attention, state spaces), or run in kernels that hide it. {alternatives}"
-        )
-    if any(
-        tap.is_folded and (tap.outcome.heads_in_order is None or not bool(tap.outcome.heads_in_order))
-        for tap in watcher.taps
-    ):
-        raise UnsupportedModel(
-            f"{name} folds its heads into the batch with heads before examples: explain one example at a time."
-        )
-    keys = watcher.taps[-1].map.shape[-1]
-    if family.is_one_stack and keys < words:
-        raise UnsupportedModel(
-            f"The last map of {name} has {keys} keys for {words} tokens: it pools them, or reads them through others. "
-            f"{alternatives}"
-        )
-    rows, *others = watcher.taps[-1].map.shape
-    if not watcher.taps[-1].is_folded and len(others) == 3 and rows != batch and family.arrange is None:
-        raise UnsupportedModel(
-            f"The last map of {name} has {rows} rows for {batch} examples: its windows are not a single stream."
-        )
-
-
-def has_records(model: nn.Module, watcher: Watcher, batch: int, family: Family, words: int = 0) -> bool:
-    """Whether all attention of the model was recorded, token by token."""
-    try:
-        check_records(model, watcher, batch, family, words)
-    except UnsupportedModel:
-        return False
-    return True
 
 
 def moved_tokens(model: nn.Module, windows: torch.Size) -> UnsupportedModel:

@@ -17,8 +17,9 @@ from whyformer.models.bridges import bridge_of
 from whyformer.models.families import family_of
 from whyformer.models.structure import main_input
 from whyformer.targets.scores import Target
-from whyformer.tracing.checks import check_model, check_records, check_size, check_texts
+from whyformer.tracing.checks import check_model, check_size, check_texts
 from whyformer.tracing.leaves import Leaf, inputs_as_they_are
+from whyformer.tracing.missing_maps import missing_attention
 from whyformer.tracing.noise import Noise
 from whyformer.tracing.plan import Plan, plan_pass
 from whyformer.tracing.positions import PositionLeaf, position_leaves
@@ -98,8 +99,9 @@ def _run(call: ModelCall, plan: Plan) -> ForwardPass:
     with inputs_as_they_are(call, leaves if plan.input_leaves else None) as inputs, at_positions as positions, late:
         output = watcher.run(call.model, **inputs) if blocks is None else blocks.run(watcher, rule_graph, inputs)
     forward = ForwardPass(output, watcher, rule_graph, blocks, biases, leaves, positions)
-    if plan.needs_maps and forward.refusal is None:
-        check_records(call.model, watcher, call.batch, call.family, call.words)
+    error = missing_attention(watcher, call) if plan.needs_maps and forward.refusal is None else None
+    if error is not None:
+        raise error
     return forward
 
 

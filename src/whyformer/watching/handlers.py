@@ -60,24 +60,24 @@ def parameter_view(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> 
 
 def keep(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """An operation that leaves every entry in its place."""
-    role, original = watcher.facts.role(args[0]) if args else None, _original(watcher, func, args)
+    original, role = _original(watcher, func, args), watcher.facts.role(args[0]) if args else None
     result = _run(watcher, func, args, kwargs)
-    if role is None and original is None:
-        return result
-    watcher.carry(role, result)
-    watcher.note_copy(result, original)
+    if role is not None:
+        watcher.carry(role, result)
+    if original is not None and original is not result:
+        watcher.facts.note(result, copy_of=original)
     return result
 
 
 def move(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """An operation that rearranges entries, moves tokens, or inserts others beside them."""
-    constants, original = plain(args), _original(watcher, func, args)
-    role = watcher.facts.role(args[0]) if args else None
+    original, role = _original(watcher, func, args), watcher.facts.role(args[0]) if args else None
+    constants = plain(args)
     result = watcher.run_operation(func, constants, plain_values(kwargs) if kwargs else kwargs)
-    if role is None and original is None:
-        return result
-    watcher.carry(moved(role, func.__name__, args), result, lambda x: func(x, *constants[1:], **kwargs))
-    watcher.note_copy(result, original)
+    if role is not None:
+        watcher.carry(moved(role, func.__name__, args), result, lambda x: func(x, *constants[1:], **kwargs))
+    if original is not None and original is not result:
+        watcher.facts.note(result, copy_of=original)
     return result
 
 

@@ -171,11 +171,6 @@ class Watcher(TorchFunctionMode):
             for number, part in enumerate(result):
                 self.carry(role, part, part_of(move, number))
 
-    def note_copy(self, result: Any, original: Tensor | None) -> None:
-        """Note the tensor that a result is a copy of, if it is one."""
-        if original is not None and original is not result:
-            self.facts.note(result, copy_of=original)
-
     def with_probe(self, x: Tensor) -> Tensor:
         """Return a map, or mixed values, as a tensor that a gradient can be computed for."""
         if not self.plan.graph or self.is_before_first or self.plan.maps == "shapes only":
