@@ -11,10 +11,10 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from cases import GOLDEN, Case, MeanPooled, assert_near, case
 from whyformer import METHODS, detection
 from whyformer.tracing.build import trace
 from whyformer.tracing.formulas import map_relevances
-from whyformer.tracing.graph import MapRelevances
+from whyformer.tracing.graph import Graph, MapRelevances
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.trace import Trace
@@ -113,28 +113,33 @@ def trace_of(name: str, dtype: torch.dtype, scope: str, reads: Reads) -> Trace:
 
 
 @dataclass(frozen=True)
-class Known(Trace):
-    """A trace whose maps' relevances are known, by rule set and operation."""
+class KnownRelevances:
+    """In place of a graph: the relevances of maps, by rule set and operation."""
 
-    found: Mapping[str, Mapping[int, Tensor]] = field(default_factory=dict)
+    found: Mapping[str, Mapping[int, Tensor]]
 
-    def relevances(self, rules: str, *, strict: bool) -> MapRelevances:
+    def map_relevances(self, rules: str, *, strict: bool) -> MapRelevances:
         return MapRelevances({operation: KeptMap(values) for operation, values in self.found[rules].items()})
 
 
+def with_relevances(asked: Trace, found: Mapping[str, Mapping[int, Tensor]]) -> Trace:
+    """A trace whose maps' relevances are known."""
+    return replace(asked, state=replace(asked.state, graph=cast(Graph, KnownRelevances(found))))
+
+
 @cache
-def propagated(name: str, dtype: torch.dtype, scope: str) -> Known:
+def propagated(name: str, dtype: torch.dtype, scope: str) -> Trace:
     """The question of a scope, with relevances of the library."""
     found = {}
     for rules in ("dtd", "lrp") if name in ("vit_cls", "bert") else ("dtd",):
         asked = trace_of(name, dtype, scope, RELEVANCES)
         relevances = map_relevances(asked, rules, strict=True).by_operation
         found[rules] = {operation: relevance() for operation, relevance in relevances.items()}
-    return Known(**asked.__dict__, found=found)
+    return with_relevances(asked, found)
 
 
 @cache
-def stored(name: str, scope: str) -> Known:
+def stored(name: str, scope: str) -> Trace:
     """The question of a scope, with the gradients and relevances that the code had; the model gives their order."""
     asked = trace_of(name, torch.float64, scope, Reads(maps="all", gradients="all"))
     with np.load(STORED / f"{name}.npz") as arrays:
@@ -150,7 +155,7 @@ def stored(name: str, scope: str) -> Known:
     steps = tuple(
         tuple(replace(r, gradient_source=KeptMap(gradients[r.operation])) for r in step) for step in asked.steps
     )
-    return Known(**{**asked.__dict__, "steps": steps}, found=found)
+    return with_relevances(replace(asked, steps=steps), found)
 
 
 def last_between(asked: Trace, queries: str, keys: str) -> AttentionRecord:
