@@ -70,8 +70,8 @@ def reroute_kernels(model: nn.Module, owners: Mapping[str, str]) -> AbstractCont
     Kernels, given by their names, are functions of the file that defines a module's class, whose name ends as said, or
     methods of the module.
     """
-    found = _kernels_of(model, owners)
-    return substitute((namespace, name, partial(KernelCall, name, own)) for namespace, name, own in found)
+    kernels = _kernels_of(model, owners)
+    return substitute((namespace, name, partial(KernelCall, name, own)) for namespace, name, own in kernels)
 
 
 def _kernels_of(model: nn.Module, owners: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], str, Call]]:

@@ -1,4 +1,4 @@
-"""What methods compute from a trace: the rows and steps to follow, and relevances of maps and of inputs."""
+"""Formulas that methods share: the rows and steps of a trace to follow, and relevances of maps and of inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a watcher records of a forward pass."""
+"""The decisions about what a watcher records of a forward pass."""
 
 from __future__ import annotations
 
