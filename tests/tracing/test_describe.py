@@ -5,12 +5,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tiny_models import FAMILIES, inputs_of
+from tiny_models import FAMILIES, built, inputs_of, text_inputs
 from whyformer import load
 from whyformer.api.plan_report import plan_report
 from whyformer.extend import Reads
 from whyformer.tracing.build import trace
 from whyformer.tracing.describe import describe
+from whyformer.watching import watcher
 
 EVERYTHING = Reads(maps="all", edges=True)
 
@@ -28,6 +29,15 @@ def test_every_block_says_what_was_seen_of_it(family):
         assert f"W_o        {tuple(record.output_weight.shape)}" in block
         assert "its output is added to the residual state" in block
         assert "the values are projected from it" in block
+        assert ", gives the model's values\n" in block
+
+
+def test_a_wrong_slice_of_the_values_weight_shows(monkeypatch):
+    sizes = {"n_embd": 48, "n_layer": 3, "n_head": 3, "vocab_size": 60, "n_positions": 40}
+    model, inputs = built("GPT2LMHeadModel", "GPT2Config", **sizes), text_inputs()
+    assert describe(trace(model, inputs, 1, reads=EVERYTHING)).count("gives the model's values") == 3
+    monkeypatch.setattr(watcher, "part_of", lambda move, number: lambda x: move(x)[0])
+    assert describe(trace(model, inputs, 1, reads=EVERYTHING)).count("does NOT give the model's values") == 3
 
 
 def test_maps_that_come_block_by_block_say_so():

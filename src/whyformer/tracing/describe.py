@@ -17,6 +17,9 @@ from whyformer.watching.mixing import KeptMap, Lazy, Mixing
 if TYPE_CHECKING:
     from whyformer.tracing.trace import Trace
 
+KEY_TOKEN = 2  # the axis of values
+SAME_VALUES = 1e-2  # of the largest, which half precision keeps
+
 MAP_KINDS: dict[type, str] = {
     KeptMap: "kept",
     Attention: "computed from queries and keys",
@@ -64,7 +67,7 @@ def _record(record: AttentionRecord) -> Iterator[str]:
         "operation": str(record.operation),
         "map": _map(record.source),
         "gradient": "not computed" if record.gradient_source is None else _map(record.gradient_source),
-        "W_v": _shape(record.value_weight),
+        "W_v": _shape(record.value_weight) + _gives_values(record),
         "W_o": _shape(record.output_weight) + ("" if record.output_scale is None else ", times a norm's scale"),
         "state": _shape(record.key_state),
     }
@@ -72,6 +75,17 @@ def _record(record: AttentionRecord) -> Iterator[str]:
         yield f"  {name:<10} {value}"
     for decision in record.decisions:
         yield f"  - {decision}"
+
+
+def _gives_values(record: AttentionRecord) -> str:
+    """Whether W_v times the state is the values that the model had, apart from a bias."""
+    linear = None if record.value is None or record.linear_value is None else record.linear_value()
+    if linear is None or record.value is None or linear.shape != record.value.shape:
+        return ""
+    difference = record.value - linear
+    rest = difference - difference.mean(dim=(0, KEY_TOKEN), keepdim=True)
+    is_same = bool(rest.abs().amax() <= SAME_VALUES * record.value.abs().amax())
+    return ", gives the model's values" if is_same else ", does NOT give the model's values"
 
 
 def _map(mixing: Mixing) -> str:
