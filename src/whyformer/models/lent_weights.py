@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -42,11 +43,12 @@ def _entries(model: nn.Module) -> Iterator[NamedEntry]:
     for module in modules_of(model).values():
         hook = vars(module).get("_hf_hook")
         for name in () if hook is None else ("pre_forward", "post_forward"):
-            yield vars(hook), name, lambda hook=hook, name=name: _noted(getattr(hook, name))
+            yield vars(hook), name, partial(_noted, hook, name)
 
 
-def _noted(own: Call) -> Call:
+def _noted(hook: Any, name: str) -> Call:
     """A method of a hook that notes its arguments while it runs."""
+    own: Call = getattr(hook, name)
 
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         before = getattr(_THREAD, "activations", None)
