@@ -41,7 +41,7 @@ def measure(method: str, tokens: int, threads: int) -> dict[str, float]:
             model(**inputs, logits_to_keep=1)
 
     seconds = {}
-    for name, run in (("forward", forward), ("method", lambda: attribute(model, inputs, method=method))):
+    for name, run in (("forward s", forward), ("method s", lambda: attribute(model, inputs, method=method))):
         times = []
         for _ in range(REPEATS):
             start = time.process_time()
@@ -49,7 +49,7 @@ def measure(method: str, tokens: int, threads: int) -> dict[str, float]:
             times.append(time.process_time() - start)
         seconds[name] = min(times)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return seconds | {"ratio": seconds["method"] / seconds["forward"], "peak GiB": peak}
+    return seconds | {"ratio": seconds["method s"] / seconds["forward s"], "peak GiB": peak}
 
 
 def main() -> None:

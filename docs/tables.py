@@ -631,6 +631,22 @@ def long_prompts() -> str:
     return table([f"{report['tokens']:,} tokens, {report['card']}", "peak GB, weights included", "seconds"], rows)
 
 
+LONG_PROMPT_TARGETS = {"rollout": 1.5, "generic_attention": 4.0}  # CPU time over one forward pass, at 4,096 tokens
+
+
+def long_prompts_cpu() -> str:
+    """CPU time and memory of a long prompt without a GPU, by its length."""
+    rows = result("long_prompts")["rows"]
+    lengths, cells = sorted({row["tokens"] for row in rows}), dict[tuple[str, int], str]()
+    for row in rows:
+        cells[row["method"], row["tokens"]] = f"{row['ratio']:.2f} ({row['peak GiB']:.1f} GiB)"
+    head = ["over one forward pass (peak)", *(f"{length:,} tokens" for length in lengths), "target at 4,096"]
+    names = dict.fromkeys(row["method"] for row in rows)
+    aims = {name: f"{aim:.1f}" for name, aim in LONG_PROMPT_TARGETS.items()}
+    body = [[f"`{x}`", *(cells.get((x, n), "not measured") for n in lengths), aims.get(x, "")] for x in names]
+    return table(head, body)
+
+
 def large() -> str:
     """Seconds and memory of a decoder of 8 billion parameters, by the length of the prompt."""
     report = result("large")
@@ -784,6 +800,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "soak": soak,
     "mutations": mutations,
     "hops": hops,
+    "long-prompts-cpu": long_prompts_cpu,
     "overhead": overhead,
     "cost": cost,
     "vlm-cost": vlm_cost,
