@@ -123,3 +123,19 @@ def test_what_cannot_be_paired_is_refused(tmp_path):
         whyformer.interactions(whyformer.explain("Film", "mini-bert", method="rollout"))
     with pytest.raises(WhyformerError, match="k=0"):
         whyformer.interactions(explanation, units=2).top(0)
+
+
+def test_values_are_those_of_shapiq():
+    """The pairs 01, 02, … 34 of a fixed game by shapiq 1.4.1: ExactComputer with SII, Moebius and Co-Moebius."""
+    values = np.array([((7 * one * one + 3 * one) % 23) / 8 - 1 for one in range(1 << PLAYERS)])
+    pairs = np.triu_indices(PLAYERS, 1)
+    thirds = [-0.4270833333, -0.1354166667, -0.3020833333, 0.1145833333]
+    shapley = [-1.53125, thirds[0], thirds[1], -0.03125, thirds[1], -0.03125, thirds[2], thirds[2], thirds[3], 0.46875]
+    moebius = [-2.25, -1.625, -0.375, -0.75, -0.375, -0.75, 1.375, -1.5, -0.125, -0.25]
+    removal = [-2.25, -1.625, -0.375, -0.75, -0.375, 2.125, -1.5, 1.375, -0.125, 2.625]
+    for formula, expected in [
+        (shapley_interactions, shapley),
+        (moebius_interactions, moebius),
+        (removal_interactions, removal),
+    ]:
+        np.testing.assert_allclose(formula(lambda one: values[one], PLAYERS)[pairs], expected, atol=1e-9)
