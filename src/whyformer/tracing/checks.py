@@ -21,6 +21,7 @@ from whyformer.tracing.record import AttentionRecord
 from whyformer.watching.watcher import Watcher
 
 # Attention by the difference of two maps, which are recorded separately.
+WRITTEN_OUT = "LightningAttention"  # MiniMax
 DIFFERENTIAL = ("DiffLlamaAttention",)
 # Attention with maps assembled from windows: their rows and columns are not tokens.
 WINDOWED = ("BlockSparseAttention", "LongformerSelfAttention", "LEDEncoderSelfAttention")
@@ -119,6 +120,11 @@ def check_records(model: nn.Module, watcher: Watcher, batch: int, family: Family
         raise NoMaps(
             f"{name} attends by the difference of two maps, with a learned weight: neither map is the attention of its "
             f"tokens. {alternatives}"
+        )
+    if (lightning := next((kind for kind in kinds if kind.endswith(WRITTEN_OUT)), None)) is not None:
+        raise NoMaps(
+            f"{name} computes linear attention in the forward pass of {lightning} itself, block by block, and not in a "
+            f"kernel that can be seen: maps of its other layers show only part of what a token reads. {alternatives}"
         )
     mixers = sequence_mixers(model)
     if watcher.kernels < len(mixers):
