@@ -75,8 +75,8 @@ def prior(count: int) -> dict[str, Any]:
 
 def attntrace(count: int) -> dict[str, Any]:
     """How often the sentence of the answer ranks first."""
-    first, seconds = {name: 0 for name in SOURCE_METHODS}, dict.fromkeys(SOURCE_METHODS, 0.0)
-    stories = [story for story in facts.examples(4 * count, seed=5, split="test", sentences=(8, 16))]
+    first, seconds = dict.fromkeys(SOURCE_METHODS, 0), dict.fromkeys(SOURCE_METHODS, 0.0)
+    stories = list(facts.examples(4 * count, seed=5, split="test", sentences=(8, 16)))
     stories = [one for one in stories if one.questions[0].hops == 1 and len(one.questions[0].causes) == 1][:count]
     for story in stories:
         (cause,) = story.questions[0].causes[0]
@@ -135,7 +135,10 @@ def regions(count: int) -> dict[str, Any]:
             )
             seconds[name] += spent
             heat = found.parts["image"].part(0).heatmap()
-            means = [heat[int(t) : math.ceil(b), int(l) : math.ceil(r)].mean() for l, t, r, b in boxes]
+            means = [
+                heat[int(top) : math.ceil(bottom), int(left) : math.ceil(right)].mean()
+                for left, top, right, bottom in boxes
+            ]
             first[name] += int(np.argmax(means)) == thing
     return {
         "scenes": asked,
@@ -150,7 +153,9 @@ def thing_of(scene: Any, boxes: list[tuple[float, ...]]) -> int | None:
         return None
     pixels, colour = np.asarray(scene.image).astype(int), np.asarray(PAINTS[COLOURS.index(scene.answer)])
     is_own = np.abs(pixels - colour).max(axis=2) < 40
-    inside = [is_own[int(t) : math.ceil(b), int(l) : math.ceil(r)].mean() for l, t, r, b in boxes]
+    inside = [
+        is_own[int(top) : math.ceil(bottom), int(left) : math.ceil(right)].mean() for left, top, right, bottom in boxes
+    ]
     best = int(np.argmax(inside))
     others = [share for number, share in enumerate(inside) if number != best]
     return best if inside[best] > 0.3 and max(others) < 0.1 else None

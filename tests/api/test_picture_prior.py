@@ -56,5 +56,5 @@ def test_without_being_asked_for_there_are_no_priors():
 
 
 def test_a_model_without_pictures_has_no_prior_to_compare_with():
-    with pytest.raises(WhyformerError, match="prior=True compares .* mini-gpt is given none in its prompt"):
+    with pytest.raises(WhyformerError, match=r"prior=True compares .* mini-gpt is given none in its prompt"):
         whyformer.continuation("The film was", tokens=1, prior=True)

@@ -103,7 +103,8 @@ def test_words_of_a_text_are_paired_by_the_log_odds_without_them():
     assert found.values[0, 0] == pytest.approx(odds() - odds(first), abs=1e-5)
     strongest = found.top(1)[0]
     assert abs(strongest[2]) == np.abs(found.values[np.triu_indices(4, 1)]).max()
-    assert found.runs == 11 and f"{strongest[2]:+.2f}  {strongest[0]} · {strongest[1]}" in str(found)
+    assert found.runs == 11
+    assert f"{strongest[2]:+.2f}  {strongest[0]} · {strongest[1]}" in str(found)
 
 
 def test_what_cannot_be_paired_is_refused(tmp_path):

@@ -309,7 +309,7 @@ def test_a_kernel_that_goes_on_from_a_state_is_no_map_of_its_values(name):
 
 @pytest.mark.parametrize("name", ["mamba_selective_scan", "causal_conv1d_fn"])
 def test_rows_in_closed_form_are_those_of_the_kernel_wherever_a_chunk_or_a_tile_ends(name, monkeypatch):
-    monkeypatch.setattr(closed_maps, "CHUNK", 4)
+    monkeypatch.setattr(closed_maps, "SCAN_CHUNK", 4)
     _, kernel, expected = made(name)
     close(kernel(), expected)
     for start, end in [(0, 5), (3, 12), (7, 8), (5, 12)]:

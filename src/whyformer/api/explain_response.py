@@ -14,7 +14,7 @@ from whyformer.api.attribute import RESPONSE_DEFAULT, choose_method
 from whyformer.api.explain_served import CONFIRMED, Proxy, explain_served
 from whyformer.api.focus import Focus, default_focus, focused_case
 from whyformer.api.loaded_scorer import LoadedScorer
-from whyformer.api.region_removal import PictureRegions, explain_by_regions, has_picture_or_sound
+from whyformer.api.region_removal import PictureRegions, check_regions, explain_removals
 from whyformer.api.replies import reply_of
 from whyformer.api.response_audit import response_origin
 from whyformer.api.response_case import ResponseCase, SinkChoice, explain_cases
@@ -305,18 +305,10 @@ def _explained(
     method, backward, options = chosen
     removal = None if method is None else method_named(method)
     is_removal = removal is not None and removal.reads.subsets
-    if regions is not None and not (is_removal and all(case.reply.exchange.image_prompt for case in cases)):
-        raise WhyformerError(
-            f"regions={regions!r} has no effect here: it is for methods that remove parts of a picture, such as "
-            "kernel_shap."
-        )
+    check_regions(regions, cases, is_removal=is_removal)
     if removal is not None and is_removal:
         ask = source_question(loaded_model, removal, options, aggregate=aggregate, **usage)
-        by_regions = partial(explain_by_regions, loaded_model, method=removal, options=options, aggregate=aggregate)
-        results = [
-            by_regions(case, regions="superpixel" if regions is None else regions, **usage) if has_picture_or_sound(case) else ask(case)
-            for case in cases
-        ]
+        results = explain_removals(ask, loaded_model, cases, regions, **usage)
     else:
         results = explain_cases(
             loaded_model, cases, method, backward, options, aggregate=aggregate, sinks=sinks, **usage

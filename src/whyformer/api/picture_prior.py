@@ -1,4 +1,4 @@
-"""What a model would write without having seen its pictures: the language prior of each written token."""
+"""The language prior of each written token: how likely it is without the pictures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whyformer.inputs.teacher_forcing import Exchange
 from whyformer.models.loading import LoadedModel
 from whyformer.removal.fills import fill_colour
 
-PIXELS = "pixel_values"
+PIXEL_INPUT = "pixel_values"
 
 
 def check_has_prior(loaded_model: LoadedModel, encoded: EncodedExample) -> None:
@@ -37,8 +37,8 @@ def token_priors(loaded_model: LoadedModel, exchange: Exchange) -> tuple[float, 
 
 def with_blank_pictures(loaded_model: LoadedModel, prompt: ImagePrompt) -> ImagePrompt:
     """The same prompt, all of whose pictures have the mean colour of those that the model was trained on."""
-    pixels = prompt.pixels[PIXELS]
-    return replace(prompt, pixels=dict(prompt.pixels) | {PIXELS: _mean_colour(pixels, loaded_model)})
+    pixels = prompt.pixels[PIXEL_INPUT]
+    return replace(prompt, pixels=dict(prompt.pixels) | {PIXEL_INPUT: _mean_colour(pixels, loaded_model)})
 
 
 def _mean_colour(pixels: Tensor, loaded_model: LoadedModel) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -12,26 +12,41 @@ from torch import Tensor
 from whyformer.api.attribute import MethodChoice
 from whyformer.api.exchange_scores import ScoringEngine
 from whyformer.api.response_case import ResponseCase, response_of
+from whyformer.api.source_methods import SourceQuestion
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.inputs.image_prompt import ImagePrompt
-from whyformer.methods.registry import Method
 from whyformer.models.loading import LoadedModel
 from whyformer.results.response import Response
-from whyformer.results.source_pooling import SourceAggregate
 
 RegionKind = Literal["patch", "superpixel"]
 PictureRegions = RegionKind | Sequence[Sequence[float]]  # or boxes: left, top, right, bottom in pixels
 UNIT_KINDS = {"patch": "token", "superpixel": "superpixel"}
 
 
+def explain_removals(
+    ask: SourceQuestion,
+    loaded_model: LoadedModel,
+    cases: Sequence[ResponseCase],
+    regions: PictureRegions | None,
+    *,
+    batch_size: int | None = None,
+    progress: bool = False,
+) -> list[Response]:
+    """Explain each case by removal: of sources of a text, or of regions of a picture."""
+    usage: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
+    chosen: PictureRegions = "superpixel" if regions is None else regions
+    return [
+        explain_by_regions(ask, loaded_model, case, chosen, **usage) if has_more_than_words(case) else ask(case)
+        for case in cases
+    ]
+
+
 def explain_by_regions(
+    ask: SourceQuestion,
     loaded_model: LoadedModel,
     case: ResponseCase,
-    method: Method,
-    options: Mapping[str, Any],
     regions: PictureRegions = "superpixel",
     *,
-    aggregate: SourceAggregate = "positive",
     batch_size: int | None = None,
     progress: bool = False,
 ) -> Response:
@@ -39,6 +54,7 @@ def explain_by_regions(
 
     Removed regions have the mean colour; removed words are hidden.
     """
+    method, options = ask.method, ask.options
     pictured = case.reply.exchange.image_prompt
     if pictured is None:
         raise WhyformerError(
@@ -58,12 +74,21 @@ def explain_by_regions(
     choice = MethodChoice(method, "gradient", {**options, "units": {"text": "token", "image": chosen}})
     engine = ScoringEngine(loaded_model, choice, batch_size=batch_size, progress=progress)
     scores = engine.explain(case.exchanges)
-    response = response_of(case, scores, loaded_model, choice, aggregate=aggregate, sinks="keep")
-    said = regions if isinstance(regions, str) else [list(map(float, box)) for box in regions]
-    return replace(response, options={**response.options, "units": "token", "regions": said})
+    response = response_of(case, scores, loaded_model, choice, aggregate=ask.aggregate, sinks="keep")
+    plain = regions if isinstance(regions, str) else [list(map(float, box)) for box in regions]
+    return replace(response, options={**response.options, "units": "token", "regions": plain})
 
 
-def has_picture_or_sound(case: ResponseCase) -> bool:
+def check_regions(regions: PictureRegions | None, cases: Sequence[ResponseCase], *, is_removal: bool) -> None:
+    """Check that regions are given only for a removal method on prompts with pictures."""
+    if regions is not None and not (is_removal and all(case.reply.exchange.image_prompt for case in cases)):
+        raise WhyformerError(
+            f"regions={regions!r} has no effect here: it is for methods that remove parts of a picture, such as "
+            "kernel_shap."
+        )
+
+
+def has_more_than_words(case: ResponseCase) -> bool:
     """Whether the prompt has more than words."""
     return case.reply.exchange.image_prompt is not None or case.reply.exchange.audio is not None
 

@@ -144,14 +144,7 @@ def continue_(
     pair: command_options.PairText = None,
     text: command_options.Texts = None,
     truncate: command_options.Truncate = False,
-    prior: Annotated[
-        bool,
-        typer.Option(
-            "--prior",
-            help="For a prompt with pictures, also say how likely each token would be after blank ones.",
-            rich_help_panel=QUESTION_PANEL,
-        ),
-    ] = False,
+    prior: command_options.Prior = False,
     method: command_options.MethodName = None,
     option: command_options.MethodOptions = None,
     backward: command_options.BackwardName = None,

@@ -13,9 +13,7 @@ from whyformer.tracing.reads import Reads
 
 
 @method("attntrace", reads=Reads(subsets=True), kinds=("response",))
-def attntrace(
-    ablation: Ablation, *, subsets: int = 30, kept: float = 0.4, top: int = 5, seed: int = 0
-) -> SourceScores:
+def attntrace(ablation: Ablation, *, subsets: int = 30, kept: float = 0.4, top: int = 5, seed: int = 0) -> SourceScores:
     """Mean of each source's strongest attention from the response, over random contexts (AttnTrace, 2025).
 
     A context shows a share `kept` of the sources to the model; in each, a source scores the mean of the `top` highest

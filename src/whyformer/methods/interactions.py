@@ -82,6 +82,4 @@ def _second_differences(value: Game, players: int) -> np.ndarray:
 def _weights(players: int, order: int) -> np.ndarray:
     """The weight of a set by its size, for interactions of one player or of two."""
     last = players - order
-    return np.array(
-        [factorial(last - size) * factorial(size) / factorial(last + 1) for size in range(last + 1)]
-    )
+    return np.array([factorial(last - size) * factorial(size) / factorial(last + 1) for size in range(last + 1)])

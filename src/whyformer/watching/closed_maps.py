@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from whyformer.axes import AttentionMap, Rows, Values
 
-CHUNK = 16  # queries of a scan that are computed together
+SCAN_CHUNK = 16  # queries of a scan that are computed together
 
 
 def convolution_rows(constants: Mapping[str, Any], first: int, last: int, tokens: int) -> AttentionMap:
@@ -20,9 +20,7 @@ def convolution_rows(constants: Mapping[str, Any], first: int, last: int, tokens
     channels, width = weight.shape
     queries = last - first
     rows = weight.new_zeros(1, channels, queries, tokens + width - 1)  # what precedes the first token is dropped
-    band = rows.as_strided(
-        (channels, queries, width), (rows.stride(1), rows.stride(2) + 1, 1), storage_offset=first
-    )
+    band = rows.as_strided((channels, queries, width), (rows.stride(1), rows.stride(2) + 1, 1), storage_offset=first)
     band.copy_(weight[:, None])
     return rows[..., width - 1 :]
 
@@ -60,8 +58,8 @@ def scan_rows(constants: Mapping[str, Any], first: int, last: int, tokens: int) 
     if first:
         weighted[:, :, :first] *= _decayed(decay, total[:, :, first - 1 : first] - total[:, :, :first])
     before = total[:, :, first - 1 : first] if first else torch.zeros_like(total[:, :, :1])
-    for start in range(first, last, CHUNK):
-        end = min(start + CHUNK, last)
+    for start in range(first, last, SCAN_CHUNK):
+        end = min(start + SCAN_CHUNK, last)
         own, at = total[:, :, start:end], slice(start - first, end - first)
         reached = read[:, None, start:end] * _decayed(decay, own - before)
         rows[:, :, at, :start] = reached @ weighted[:, :, :start].mT

@@ -15,7 +15,7 @@ from whyformer.axes import AttentionMap, Positions, Rows, TokenMask, Values
 from whyformer.errors import UnsupportedModel
 from whyformer.models.calls import KernelCall
 from whyformer.models.mixers import SHORT_CONVOLUTION
-from whyformer.watching.closed_maps import CHUNK, convolution_band, convolution_rows, scan_rows
+from whyformer.watching.closed_maps import SCAN_CHUNK, convolution_band, convolution_rows, scan_rows
 from whyformer.watching.facts import plain, plain_values
 from whyformer.watching.mixing import repeat_examples
 
@@ -146,13 +146,13 @@ class LinearKernel:
     @property
     def entry_size(self) -> int:
         """The numbers that the kernel holds for each entry of the map."""
-        is_closed = self.kind.state is None or self.kind.closed_rows is not None
-        return 1 if is_closed else int(self.constants[self.kind.state].shape[-1])
+        state = self.kind.state if self.kind.closed_rows is None else None
+        return 1 if state is None else int(self.constants[state].shape[-1])
 
     @property
     def least_rows(self) -> int:
         """The rows worth computing together, however many tokens there are."""
-        return CHUNK if self.kind.closed_rows is not None else 1
+        return SCAN_CHUNK if self.kind.closed_rows is not None else 1
 
     @property
     def is_token(self) -> TokenMask:
