@@ -302,7 +302,7 @@ def _explained(
     **usage: Any,
 ) -> list[Response]:
     """Explain replies of a loaded model by a method, its backward rules and its options."""
-    method, backward, options = chosen
+    method, _, options = chosen
     removal = None if method is None else method_named(method)
     is_removal = removal is not None and removal.reads.subsets
     check_regions(regions, cases, is_removal=is_removal)
@@ -310,9 +310,7 @@ def _explained(
         ask = source_question(loaded_model, removal, options, aggregate=aggregate, **usage)
         results = explain_removals(ask, loaded_model, cases, regions, **usage)
     else:
-        results = explain_cases(
-            loaded_model, cases, method, backward, options, aggregate=aggregate, sinks=sinks, **usage
-        )
+        results = explain_cases(loaded_model, cases, *chosen, aggregate=aggregate, sinks=sinks, **usage)
     origins = [SupportOrigin.of(loaded_model, case, usage["batch_size"]) for case in cases]
     return [replace(one, support_of=origin) for one, origin in zip(results, origins, strict=True)]
 
