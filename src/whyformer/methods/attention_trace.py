@@ -29,7 +29,7 @@ def attntrace(ablation: Ablation, *, subsets: int = 30, kept: float = 0.4, top: 
     sums, counts = np.zeros((len(ablation.examples), sources)), np.zeros(sources)
     for mask in random_subsets(sources, subsets, kept=kept, seed=seed):
         attention = ablation.attend(mask)
-        for source in np.flatnonzero(mask):
+        for source in np.flatnonzero(mask).tolist():
             sums[:, source] += mean_of_highest(attention[source], top)
             counts[source] += 1
     scores: SourceScores = sums / np.maximum(counts, 1)
