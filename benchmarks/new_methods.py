@@ -31,7 +31,7 @@ RESULTS = Path("benchmarks/results/new_methods.json")
 ADJECTIVES = ("good", "funny", "interesting", "great", "exciting", "memorable", "clever", "moving")
 NEGATIONS = ("This film is not {} at all.", "The acting was not {} and the story long.")
 SOURCE_METHODS = ("attntrace", "raw_attention", "generic_attention", "random")
-REGION_METHODS = ("occlusion", "kernel_shap", "generic_attention", "random")
+REGION_METHODS = ("occlusion", "generic_attention", "random")
 
 
 def auroc(scores: list[float], is_true: list[bool]) -> float:
@@ -125,9 +125,8 @@ def regions(count: int) -> dict[str, Any]:
             continue
         asked += 1
         for name in REGION_METHODS:
-            removes = name in ("occlusion", "kernel_shap")
+            removes = name == "occlusion"
             call = {"model": "mini-vlm", "method": name, "units": "response"} | ({"regions": boxes} if removes else {})
-            call |= {"forwards": 128} if name == "kernel_shap" else {}
             found, spent = timed(
                 lambda call=call, scene=scene: whyformer.explain_response(
                     (scene.image, scene.question), scene.reply, **call
@@ -179,7 +178,7 @@ def main() -> None:
         "prior": lambda: prior(25),
         "attntrace": lambda: attntrace(30),
         "interactions": interactions,
-        "regions": lambda: regions(12),
+        "regions": lambda: regions(10),
     }
     parser.add_argument("--only", nargs="+", choices=list(measures), default=list(measures))
     parser.add_argument("--out", type=Path, default=RESULTS)
