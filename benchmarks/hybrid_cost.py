@@ -90,6 +90,20 @@ def ratios(model: nn.Module, tokens: int, rounds: int) -> dict[str, float]:
     }
 
 
+def known_models(file: Path, tokens: int, rounds: int) -> dict[str, Any]:
+    """The figures of other models measured before, which must be of as many tokens and rounds."""
+    if not file.exists():
+        return {}
+    found = json.loads(file.read_text())
+    if (found["tokens"], found["rounds"]) != (tokens, rounds):
+        raise SystemExit(
+            f"{file} is of {found['tokens']} tokens and {found['rounds']} rounds, not of {tokens} and {rounds}: "
+            "pass these, measure all models, or give another --out."
+        )
+    models: dict[str, Any] = found["models"]
+    return models
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=128)
@@ -99,7 +113,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    known = json.loads(options.out.read_text())["models"] if options.out.exists() else {}
+    known = known_models(options.out, options.tokens, options.rounds) if options.only else {}
     for name in options.only or MODELS:
         model = built(*MODELS[name])
         size = round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 1)

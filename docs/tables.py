@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import architecture_tables
+import hybrid_tables
 import install_tables
 import leaderboard
 import real_tables
@@ -818,6 +819,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "per-image": per_image,
     "batches": batches,
     "hybrid-cost": hybrid_cost,
+    "hybrid-misses": lambda: hybrid_tables.misses(RESULTS / "hybrid_cost.json"),
+    "hybrid-memory": lambda: hybrid_tables.memory(RESULTS / "hybrid_memory.json"),
+    **{
+        f"new-{name}": partial(hybrid_tables.new_method, RESULTS / "new_methods.json", name)
+        for name in ("prior", "attntrace", "interactions", "regions")
+    },
     "memory": memory,
     "memory-estimates": memory_estimates,
     "by-name": by_name,

@@ -15,6 +15,14 @@ DELTA_NET = {name: value for name, value in NEXT.items() if name.startswith(("la
 HYBRIDS: dict[str, Callable[[], nn.Module]] = {
     "Qwen3-Next": DECODERS["Qwen3-Next"],
     "Qwen3.5": decoder("Qwen3_5", config="Qwen3_5Text", **DECODER, **DELTA_NET, head_dim=8),
+    "Qwen3.5-MoE": decoder(
+        "Qwen3_5Moe",
+        config="Qwen3_5MoeText",
+        **{name: value for name, value in DECODER.items() if name != "intermediate_size"},
+        **NEXT,
+        **EXPERTS,
+        head_dim=8,
+    ),
     "OLMo-hybrid": decoder("OlmoHybrid", **DECODER, **DELTA_NET, head_dim=8),
     "Kimi Linear": decoder(
         "KimiLinear",
@@ -89,6 +97,45 @@ HYBRIDS: dict[str, Callable[[], nn.Module]] = {
         "RecurrentGemma", **DECODER, lru_width=32, attention_window_size=4, block_types=["recurrent", "attention"]
     ),
     "LFM2": decoder("Lfm2", **DECODER, layer_types=["conv", "full_attention"]),
+    "LFM2-MoE": decoder(
+        "Lfm2Moe",
+        **DECODER,
+        **EXPERTS,
+        num_experts=4,
+        num_dense_layers=1,
+        layer_types=["conv", "full_attention"],
+    ),
+    "Bailing hybrid": decoder(
+        "BailingHybrid",
+        **DECODER | {"num_key_value_heads": 4},
+        **EXPERTS,
+        layer_types=["linear_attention", "full_attention"],
+        head_dim=8,
+        kv_lora_rank=12,
+        qk_rope_head_dim=4,
+        qk_nope_head_dim=8,
+        v_head_dim=6,
+        n_group=1,
+        topk_group=1,
+        first_k_dense_replace=1,
+        num_local_experts=4,
+        num_mtp_layers=0,
+    ),
+    "Inkling": decoder(
+        "Inkling",
+        config="InklingText",
+        **DECODER,
+        **EXPERTS,
+        head_dim=8,
+        swa_num_attention_heads=4,
+        swa_num_key_value_heads=2,
+        swa_head_dim=8,
+        sliding_window_size=4,
+        d_rel=4,
+        rel_extent=8,
+        n_routed_experts=4,
+        n_shared_experts=1,
+    ),
     "RWKV": decoder("Rwkv", **ATTENTION_FREE, attention_hidden_size=32),
     "MiniMax": decoder(
         "MiniMax",
@@ -103,5 +150,9 @@ HYBRIDS: dict[str, Callable[[], nn.Module]] = {
 }
 # Attention writes into the input of a state space, not into the residual state; a norm before W_o takes its mean away.
 NO_STATE = ("Zamba", "Zamba2", "xLSTM")
+NO_OUTPUT_WEIGHT = ("Bailing hybrid",)  # it scales the heads one by one before W_o
 # Kernels written out in the module's own forward pass, and what is said of them.
-NOT_SEEN = {"MiniMax": "MiniMaxForCausalLM has 2 layers but only 1 attention operations were recorded"}
+NOT_SEEN = {
+    "Inkling": "also mixes its tokens in InklingShortConvolution",
+    "MiniMax": "computes linear attention in the forward pass of MiniMaxLightningAttention itself",
+}

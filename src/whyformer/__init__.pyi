@@ -14,6 +14,8 @@ from .api.explain_response import explain_response as explain_response
 from .api.explain_response import explain_responses as explain_responses
 from .api.memory_estimate import estimate_memory as estimate_memory
 from .api.multiple_targets import explain_targets as explain_targets
+from .api.pair_interactions import PairInteractions as PairInteractions
+from .api.pair_interactions import interactions as interactions
 from .api.request_estimate import RequestEstimate as RequestEstimate
 from .api.request_estimate import estimate_requests as estimate_requests
 from .api.signatures import make_keys as make_keys

@@ -299,7 +299,7 @@ def test_what_a_sound_cannot_be_asked_is_said():
     for settings, reason in (
         ({"context": ["a"]}, "the prompt of whisper is a sound: leave it out"),
         ({"seed": 3}, "seed=3: whisper writes the most likely words about a sound, so leave it out"),
-        ({"method": "leave_one_out", "response": [6]}, "this prompt has more than words"),
+        ({"method": "leave_one_out", "response": [6]}, "this prompt is a sound"),
     ):
         with pytest.raises(WhyformerError, match=reason):
             whyformer.explain_response(tone(0.5), model=whisper(), **settings)

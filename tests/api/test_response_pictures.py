@@ -194,7 +194,7 @@ def test_each_sentence_of_a_description_lies_on_the_object_it_describes():
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"method": "leave_one_out"}, "Removal methods remove sources from a text, and this prompt has more"),
+        ({"method": "leave_one_out"}, "leave_one_out removes sources of a text, and this prompt has a picture"),
         ({"layout": "{documents}{question}"}, "layout says where the documents of context"),
         ({"prompt": "which one ?"}, r"This model takes a picture and a text: \('street.jpg'"),
         (

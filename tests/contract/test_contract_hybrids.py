@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 import sys
 from functools import cache
 
@@ -11,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pairs import pairs
-from tiny_hybrids import HYBRIDS, NO_STATE, NOT_SEEN
+from tiny_hybrids import HYBRIDS, NO_OUTPUT_WEIGHT, NO_STATE, NOT_SEEN
 from tiny_models import text_inputs
 from whyformer import UnsupportedModel, attribute
 from whyformer.axes import Inputs
@@ -72,12 +74,14 @@ def weights_and_logits(name: str) -> tuple[dict[str, Tensor], Tensor]:
 
 
 READ_STATES = {"flow_routes", "bi_token", "state_x_gradient"}
+READ_OUTPUT_WEIGHTS = {"flow_routes", "bi_token"}
 CASES = [
     (name, method)
     for name, method in pairs(
         SEEN, [*METHODS], with_all={"Qwen3-Next", "Falcon-H1", "evidence", "generic_attention"}, every=3
     )
     if not (name in NO_STATE and method in READ_STATES) and (name, method) != ("xLSTM", "evidence")
+    if not (name in NO_OUTPUT_WEIGHT and method in READ_OUTPUT_WEIGHTS)
 ]
 BY_BLOCKS = [(name, method) for name, method in CASES if method in ("evidence", "generic_attention")]
 # Zamba's blocks pass two states on; RWKV's first block normalises the embeddings before its residual state.
@@ -148,9 +152,9 @@ def test_a_convolution_before_a_kernel_is_told_and_one_that_is_the_mixer_has_a_m
     assert any("mix neighbouring tokens by convolutions" in remark for remark in remarks) == is_told
 
 
-@pytest.mark.parametrize("name", NO_STATE)
+@pytest.mark.parametrize("name", [*NO_STATE, *NO_OUTPUT_WEIGHT])
 def test_what_reads_every_state_is_refused_where_one_is_not_known(name):
-    for method in READ_STATES:
+    for method in READ_STATES if name in NO_STATE else READ_OUTPUT_WEIGHTS:
         with pytest.raises(UnsupportedModel, match=r"residual state|W_o"):
             scores_of(model_of(name), alone(0), method)
 
@@ -167,6 +171,58 @@ def test_a_kernel_that_is_not_seen_is_refused_with_the_reason(name):
     with pytest.raises(UnsupportedModel, match=NOT_SEEN[name]):
         scores_of(model_of(name), alone(0), "rollout")
     assert torch.isfinite(attribute(model_of(name), alone(0), 1, "input_x_gradient")["text"]).all()
+
+
+class FusedScan(torch.autograd.Function):
+    """A fused kernel for PyTorch: one operation, with its own backward pass, and none beyond that."""
+
+    @staticmethod
+    def forward(ctx, scan, *tensors):
+        ctx.scan = scan
+        ctx.save_for_backward(*tensors)
+        return scan(*tensors)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        with torch.enable_grad():
+            tensors = [x.detach().requires_grad_() for x in ctx.saved_tensors]
+            return None, *torch.autograd.grad(ctx.scan(*tensors), tensors, gradient)
+
+
+@pytest.mark.parametrize("method", ["rollout", "generic_attention", "evidence", "lrp"])
+def test_with_a_fused_kernel_the_model_runs_it_and_maps_are_made_by_the_reference(method, monkeypatch):
+    model = model_of("Mamba 2")
+    expected, module, runs = scores_of(model, alone(0), method), sys.modules[type(model).__module__], []
+    reference = inspect.unwrap(module.mamba2_chunk_scan)
+
+    # The signature of mamba-ssm, whose parameters have other names than the reference.
+    def mamba_chunk_scan_combined(
+        x, dt, A, B, C, chunk_size, D=None, z=None, dt_bias=None, initial_states=None, seq_idx=None,
+        cu_seqlens=None, dt_softplus=False, dt_limit=(0.0, float("inf")), return_final_states=False,
+    ):  # fmt: skip
+        assert x.shape[-1] == 8, "it takes heads of some widths only, so no one-hot values"
+        runs.append(x.shape)
+        settings = {"D": D, "dt_bias": dt_bias, "dt_softplus": dt_softplus, "dt_limit": dt_limit}
+        taken = inspect.signature(reference).parameters
+        settings = {name: value for name, value in settings.items() if name in taken}
+
+        def scan(*tensors):
+            output = reference(*tensors, chunk_size=chunk_size, **settings)
+            return output[0] if isinstance(output, tuple) else output
+
+        output = FusedScan.apply(scan, x, dt, A, B, C)
+        return (output, None) if return_final_states else output
+
+    @functools.wraps(reference)
+    def chosen(*args, **kwargs):  # as transformers calls a package that is installed
+        taken = inspect.signature(mamba_chunk_scan_combined).parameters
+        return mamba_chunk_scan_combined(*args, **{name: x for name, x in kwargs.items() if name in taken})
+
+    monkeypatch.setattr(module, "mamba2_chunk_scan", chosen)
+    torch.testing.assert_close(scores_of(model, alone(0), method), expected)
+    assert runs or method in ("evidence", "lrp"), "the model did not run its kernel"
+    assert module.mamba2_chunk_scan is chosen
 
 
 def test_mixers_are_found_in_every_hybrid_with_a_convolution():

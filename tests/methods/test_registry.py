@@ -123,7 +123,7 @@ def test_the_words_for_what_methods_read():
         "tam": "logits",
         "at2": "maps, states",
         **dict.fromkeys(["occlusion", "rise", "kernel_shap", "lime", "mask_regression"], "answers"),
-        **dict.fromkeys(["context_ablation", "leave_one_out"], "answers"),
+        **dict.fromkeys(["attntrace", "context_ablation", "leave_one_out"], "answers"),
     }
 
 
@@ -131,7 +131,7 @@ def test_every_method_says_what_it_explains():
     others = {name: each.kinds for name, each in METHODS.items() if each.kinds != ("example", "response")}
     assert others == {
         "tam": ("image prompt",),
-        **dict.fromkeys(["at2", "context_ablation", "leave_one_out"], ("response",)),
+        **dict.fromkeys(["at2", "attntrace", "context_ablation", "leave_one_out"], ("response",)),
         **dict.fromkeys(
             ["occlusion", "rise", "kernel_shap", "lime", "mask_regression"], ("example", "response", "function")
         ),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.kimi_linear.modeling_kimi_linear import chunk_kimi_delta_attention
 from transformers.models.lfm2.modeling_lfm2 import causal_conv1d_fn
 from transformers.models.mamba.modeling_mamba import mamba_selective_scan
@@ -17,8 +18,11 @@ from transformers.models.mamba2.modeling_mamba2 import mamba2_chunk_scan
 from transformers.models.qwen3_next.modeling_qwen3_next import torch_chunk_gated_delta_rule
 from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
 from transformers.models.rwkv.modeling_rwkv import rwkv_linear_attention
+from transformers.models.xlstm.modeling_xlstm import xLSTMBackend, xLSTMConfig
 
 from whyformer.models.calls import KernelCall
+from whyformer.watching import closed_maps
+from whyformer.watching.closed_maps import fold_band
 from whyformer.watching.linear_kernels import KERNELS, LinearKernel
 
 EXAMPLES, TOKENS, HEADS, WIDTH, STATE = 2, 12, 3, 5, 4
@@ -179,6 +183,33 @@ def weighted_keys() -> Case:
     return Case(rwkv_linear_attention, arguments, "value", naive)
 
 
+def matrix_memory() -> Case:
+    """C_t = σ(f_t) C_{t−1} + e^{i_t} v_t k_tᵀ, n likewise; y_t = C_t q_t / max(|n_t·q_t|, 1), q over √d (xLSTM)."""
+    shape = (EXAMPLES, HEADS, TOKENS)
+    arguments = {
+        "query": normal(*shape, STATE),
+        "key": normal(*shape, STATE),
+        "value": normal(*shape, WIDTH),
+        "igate": normal(*shape),
+        "fgate": normal(*shape),
+    }
+
+    def naive(example: int, head: int) -> Tensor:
+        query, key, entry, forget = (arguments[name][example, head] for name in ("query", "key", "igate", "fgate"))
+        rows = torch.zeros(TOKENS, TOKENS, dtype=torch.float64)
+        for t in range(TOKENS):
+            for s in range(t + 1):
+                kept = forget[s + 1 : t + 1].sigmoid().prod()
+                rows[t, s] = kept * entry[s].exp() * (key[s] @ query[t]) / STATE**0.5
+            rows[t] /= rows[t].sum().abs().clamp(min=1)
+        return rows
+
+    # In float32, and by steps: what remains after the last chunk takes another kernel than the chunks.
+    options = {"autocast_kernel_dtype": "float32", "chunk_size": 8, "return_last_states": True}
+    kernel = xLSTMBackend(xLSTMConfig(hidden_size=HEADS * STATE, num_heads=HEADS, **options))._inference_fn
+    return Case(kernel, arguments, "value", naive)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "torch_chunk_gated_delta_rule": lambda: gated_delta(torch_chunk_gated_delta_rule, normal(EXAMPLES, TOKENS, HEADS)),
     "chunk_kimi_delta_attention": lambda: gated_delta(
@@ -189,6 +220,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "_rnn_scan": gated_recurrence,
     "causal_conv1d_fn": convolution,
     "rwkv_linear_attention": weighted_keys,
+    "_inference_fn": matrix_memory,
 }
 
 
@@ -273,3 +305,52 @@ def test_a_kernel_that_goes_on_from_a_state_is_no_map_of_its_values(name):
     call = KernelCall(name, case.function)
     names = {"initial_state", "recurrent_states", "state"} & inspect.signature(case.function).parameters.keys()
     assert LinearKernel.of(call, (), case.arguments | dict.fromkeys(names, normal(1))) is None
+
+
+@pytest.mark.parametrize("name", ["mamba_selective_scan", "causal_conv1d_fn"])
+def test_rows_in_closed_form_are_those_of_the_kernel_wherever_a_chunk_or_a_tile_ends(name, monkeypatch):
+    monkeypatch.setattr(closed_maps, "SCAN_CHUNK", 4)
+    _, kernel, expected = made(name)
+    close(kernel(), expected)
+    for start, end in [(0, 5), (3, 12), (7, 8), (5, 12)]:
+        close(kernel.pick(slice(start, end))(), expected[:, :, start:end])
+
+
+def test_the_band_of_a_convolution_folds_as_its_map_times_its_gradient():
+    _, kernel, expected = made("causal_conv1d_fn")
+    of_mixed, rows = normal(*kernel.value.shape), normal(EXAMPLES, 2, TOKENS)
+    whole = (expected * (of_mixed @ kernel.value.mT)).clamp(min=0).mean(dim=1)
+    close(fold_band(rows, kernel.band(of_mixed)), rows @ whole)
+
+
+class LargestTensor(TorchDispatchMode):
+    """The number of entries of the largest tensor that an operation returned."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for x in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(x, Tensor):
+                self.entries = max(self.entries, x.untyped_storage().nbytes() // x.element_size())
+        return result
+
+
+def test_a_few_picked_rows_of_a_long_text_need_no_map_of_all_tokens():
+    torch.manual_seed(7)
+    tokens = 2048
+    shape = (1, tokens, 1)
+    arguments = {
+        "query": normal(*shape, STATE),
+        "key": normal(*shape, STATE),
+        "value": normal(*shape, WIDTH),
+        "g": -normal(*shape).abs(),
+        "beta": normal(*shape).sigmoid(),
+    }
+    name = "torch_chunk_gated_delta_rule"
+    kernel = LinearKernel.of(KernelCall({}, name, torch_chunk_gated_delta_rule), (), arguments)
+    assert kernel is not None
+    with LargestTensor() as largest:
+        rows = kernel.pick(torch.tensor([[tokens - 1, 3]]))()
+    assert rows.shape == (1, 1, 2, tokens)
+    assert 0 < largest.entries < tokens**2 / 8

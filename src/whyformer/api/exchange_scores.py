@@ -244,6 +244,10 @@ class ScoringEngine:
     def _options(self, rows: Sequence[ResponseRow], length: int) -> dict[str, Any]:
         """The method's options, with the span of the response if the method takes one."""
         options = dict(self.choice.options)
+        if isinstance(units := options.get("units"), dict):  # a unit for each pixel, the same for all rows
+            options["units"] = {
+                name: one.expand(len(rows), -1, -1) if isinstance(one, Tensor) else one for name, one in units.items()
+            }
         if "span" in self.choice.method.options and options.get("span") is None:
             first = torch.tensor([[row.exchange.first] for row in rows])
             options["span"] = torch.arange(length) >= first

@@ -16,6 +16,7 @@ from whyformer.api.attribute import MethodChoice, default_for, first_that_applie
 from whyformer.api.description import description
 from whyformer.api.exchange_scores import ScoringEngine
 from whyformer.api.generation import check_written, generate, transcribe
+from whyformer.api.picture_prior import check_has_prior, token_priors
 from whyformer.api.row_scores import ExchangeRowScores
 from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError
@@ -42,6 +43,7 @@ def continuation(
     processor: Any = None,
     readout: str | int | Tensor | None = None,
     truncate: bool = False,
+    prior: bool = False,
     batch_size: int | None = None,
     progress: bool = False,
     backward: Backward | None = None,
@@ -61,6 +63,8 @@ def continuation(
         processor: The tokenizer of your own module, if its folder has none.
         readout: The read-out, as in `explain`.
         truncate: Whether to cut a text that is longer than the model's limit and continue its beginning.
+        prior: For a model that reads pictures and words in one prompt, whether to compute how likely each token would
+            be after a blank picture: `Continuation.priors`. It takes one more forward pass.
         batch_size: The number of tokens that are explained at once.
         progress: Whether to show a progress bar.
         backward: "gradient", or "libra" for LibraGrad's rules.
@@ -83,6 +87,8 @@ def continuation(
     if "target" in options:
         raise WhyformerError("A continuation explains every written token, so that it takes no target: use explain.")
     (encoded,) = encode(loaded_model, [example], truncate=truncate, room=tokens - 1)
+    if prior:
+        check_has_prior(loaded_model, encoded)
     if "image" in encoded.parts:
         settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward}
         return description(loaded_model, encoded, tokens, method, **settings, **options)
@@ -107,7 +113,7 @@ def continuation(
 
     explanations = first_that_applies(method, backward, options, run, default_for(loaded_model.model))
     text, _, _ = decode_tokens(ids, loaded_model.tokenizer, _before(encoded))
-    return Continuation(text, tuple(explanations))
+    return Continuation(text, tuple(explanations), token_priors(loaded_model, exchange) if prior else ())
 
 
 def _exchange(encoded: EncodedExample, ids: Sequence[int]) -> Exchange:

@@ -14,6 +14,7 @@ from whyformer.api.attribute import RESPONSE_DEFAULT, choose_method
 from whyformer.api.explain_served import CONFIRMED, Proxy, explain_served
 from whyformer.api.focus import Focus, default_focus, focused_case
 from whyformer.api.loaded_scorer import LoadedScorer
+from whyformer.api.region_removal import PictureRegions, check_regions, explain_removals
 from whyformer.api.replies import reply_of
 from whyformer.api.response_audit import response_origin
 from whyformer.api.response_case import ResponseCase, SinkChoice, explain_cases
@@ -46,6 +47,7 @@ def explain_response(
     layout: str | None = None,
     units: SpanSelection = None,
     sources: Sources = None,
+    regions: PictureRegions | None = None,
     contrast: str | Sequence[int] | None = None,
     focus: Focus | None = None,
     aggregate: SourceAggregate = "positive",
@@ -88,6 +90,8 @@ def explain_response(
             and (start, end) in characters. By default sentences if there are several, otherwise the whole response.
         sources: The sources in the prompt: "token", "word", "sentence", "paragraph", "message", "document", or a list
             of (start, end) in characters. By default sentences if there are several, otherwise words.
+        regions: For methods that remove parts of a picture: "patch", "superpixel" (the default), or a list of boxes
+            (left, top, right, bottom) in its pixels.
         contrast: Another response to the same prompt, as text or token ids: why this rather than that. The scores of
             the whole other response are subtracted from each span's; by default the whole response is one span.
         focus: Weights w of the tokens in the explained score Σ w log p: "none" gives each 1; "sources" weighs them by
@@ -142,6 +146,7 @@ def explain_response(
         layout=layout,
         units=units,
         sources=sources,
+        regions=regions,
         aggregate=aggregate,
         sinks=sinks,
         tokens=tokens,
@@ -172,6 +177,7 @@ def explain_responses(
     layout: str | None = None,
     units: SpanSelection = None,
     sources: Sources = None,
+    regions: PictureRegions | None = None,
     aggregate: SourceAggregate = "positive",
     sinks: SinkChoice = "leave_out",
     tokens: int = 64,
@@ -200,6 +206,7 @@ def explain_responses(
         layout: As in `explain_response`.
         units: As in `explain_response`, the same for all.
         sources: As in `explain_response`, the same for all.
+        regions: As in `explain_response`, the same for all.
         aggregate: As in `explain_response`.
         sinks: As in `explain_response`.
         tokens: As in `explain_response`.
@@ -232,7 +239,7 @@ def explain_responses(
     if score is not None:
         local = None if proxy is None else _proxy(proxy, layout, confirm)
         settings: dict[str, Any] = {"layout": layout, "units": units, "sources": sources, "aggregate": aggregate}
-        unusable = {"model": model != "mini-llm", "backward": backward, "batch_size": batch_size}
+        unusable = {"model": model != "mini-llm", "backward": backward, "batch_size": batch_size, "regions": regions}
         options |= {} if seed is None else {"seed": seed}
         served = {"processor": processor, "proxy": local, "progress": progress} | settings
         results = explain_served(each, score, method, options, unusable, **served)
@@ -252,7 +259,7 @@ def explain_responses(
             question["focus"] = default_focus(method, reply, other)
         cases.append(focused_case(scorer, reply, other, spans, chosen, question["focus"]))
     usage: dict[str, Any] = {"aggregate": aggregate, "batch_size": batch_size, "progress": progress}
-    results = _explained(loaded_model, cases, (method, backward, options), sinks=sinks, **usage)
+    results = _explained(loaded_model, cases, (method, backward, options), regions, sinks=sinks, **usage)
     call: dict[str, Any] = {"units": units, "sources": sources, "aggregate": aggregate, "sinks": sinks}
     call |= {"layout": layout, "method": method, "backward": backward, "options": options}
     origins = map(partial(response_origin, loaded_model, call=call), cases, each)
@@ -288,21 +295,22 @@ def _explained(
     loaded_model: LoadedModel,
     cases: Sequence[ResponseCase],
     chosen: tuple[str | None, Backward | None, Mapping[str, Any]],
+    regions: PictureRegions | None,
     *,
     aggregate: SourceAggregate,
     sinks: SinkChoice,
     **usage: Any,
 ) -> list[Response]:
     """Explain replies of a loaded model by a method, its backward rules and its options."""
-    method, backward, options = chosen
+    method, _, options = chosen
     removal = None if method is None else method_named(method)
-    if removal is not None and removal.reads.subsets:
+    is_removal = removal is not None and removal.reads.subsets
+    check_regions(regions, cases, is_removal=is_removal)
+    if removal is not None and is_removal:
         ask = source_question(loaded_model, removal, options, aggregate=aggregate, **usage)
-        results = [ask(case) for case in cases]
+        results = explain_removals(ask, loaded_model, cases, regions, **usage)
     else:
-        results = explain_cases(
-            loaded_model, cases, method, backward, options, aggregate=aggregate, sinks=sinks, **usage
-        )
+        results = explain_cases(loaded_model, cases, *chosen, aggregate=aggregate, sinks=sinks, **usage)
     origins = [SupportOrigin.of(loaded_model, case, usage["batch_size"]) for case in cases]
     return [replace(one, support_of=origin) for one, origin in zip(results, origins, strict=True)]
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from whyformer.api.exchange_scores import exchange_statistics
 from whyformer.api.loaded_scorer import LoadedScorer
+from whyformer.api.masked_attention import masked_attention
 from whyformer.api.replies import Reply
 from whyformer.api.response_case import ResponseCase, response_tokens
 from whyformer.axes import SourceScores
@@ -121,7 +123,10 @@ def response_ablation(
     places = [(source.start, source.end) for source in sources]
     tokens, weights = [row.tokens for row in rows], [row.focus for row in rows]
     response = reply.text, reply.tokens
-    return scorer_ablation(scorer, reply.prompt, places, response, tokens, weights=weights, progress=progress)
+    ablation = scorer_ablation(scorer, reply.prompt, places, response, tokens, weights=weights, progress=progress)
+    if not isinstance(scorer, LoadedScorer):
+        return ablation
+    return replace(ablation, attend=partial(masked_attention, scorer.loaded_model, rows, sources))
 
 
 def check_backward(method: Method, backward: str | None) -> Method:

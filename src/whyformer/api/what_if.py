@@ -60,7 +60,13 @@ class Remover:
     truncate: bool
 
     def __call__(
-        self, explanation: Explanation, subsets: Iterable[Subset] = (), before: RemovalEffects | None = None
+        self,
+        explanation: Explanation,
+        subsets: Iterable[Subset] = (),
+        before: RemovalEffects | None = None,
+        *,
+        most: int = MOST_UNITS,
+        combined: int = COMBINED,
     ) -> RemovalEffects:
         """The model's answers without the strongest units of its explanation, and without further subsets of them.
 
@@ -70,9 +76,8 @@ class Remover:
         if module is None:
             raise WhyformerError("The model is no longer in memory: keep it to ask it again.")
         encoded = encode(LoadedModel(module, **self.rest), [self.example], truncate=self.truncate)
-        return measured_effects(
-            LoadedModel(module, **self.rest), encoded, self.target, explanation, subsets, before=before
-        )
+        loaded_model, counts = LoadedModel(module, **self.rest), (most, combined)
+        return measured_effects(loaded_model, encoded, self.target, explanation, subsets, before=before, counts=counts)
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         """Drop the model from a copy or pickle."""
@@ -93,8 +98,11 @@ def measured_effects(
     subsets: Iterable[Subset] = (),
     *,
     before: RemovalEffects | None = None,
+    counts: tuple[int, int] = (MOST_UNITS, COMBINED),
 ) -> RemovalEffects:
     """Remove the strongest units of an explanation, and ask the model for the probabilities of its likely answers.
+
+    `counts` are how many units are removed, and how many of them in every combination.
 
     Raises:
         UnsupportedModel: If the answer has no probability, or the input has no parts that can be removed.
@@ -107,9 +115,10 @@ def measured_effects(
         units = [unit for name, part in explanation.parts.items() for unit in _units(name, part, numbers[name])]
         if not units:
             raise UnsupportedModel("The input has no removable parts: words, patches or regions.")
-        chosen = strongest_units(units, MOST_UNITS)
+        most, combined = counts
+        chosen = strongest_units(units, most)
         known = {} if before is None else before.known
-        wanted = [*dict.fromkeys([*asked_subsets(len(chosen), COMBINED), *subsets])]
+        wanted = [*dict.fromkeys([*asked_subsets(len(chosen), combined), *subsets])]
         if any(unit not in range(len(chosen)) for subset in wanted for unit in subset):
             raise WhyformerError(f"The units that can be removed have the numbers 0 to {len(chosen) - 1}.")
         wanted = [subset for subset in wanted if subset not in known]

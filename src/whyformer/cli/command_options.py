@@ -124,6 +124,15 @@ Lines = Annotated[
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
+Prior = Annotated[
+    bool,
+    typer.Option(
+        "--prior",
+        metavar=FLAG,
+        help="For a prompt with pictures, also say how likely each token would be after blank ones.",
+        rich_help_panel=QUESTION_PANEL,
+    ),
+]
 Truncate = Annotated[
     bool,
     typer.Option(

@@ -144,6 +144,7 @@ def continue_(
     pair: command_options.PairText = None,
     text: command_options.Texts = None,
     truncate: command_options.Truncate = False,
+    prior: command_options.Prior = False,
     method: command_options.MethodName = None,
     option: command_options.MethodOptions = None,
     backward: command_options.BackwardName = None,
@@ -171,7 +172,7 @@ def continue_(
         raise WhyformerError(
             f"{loaded_model.name} does not write text: use `whyformer explain`, or choose another with --model."
         )
-    settings: dict[str, Any] = {**call.arguments, "tokens": tokens, "truncate": truncate}
+    settings: dict[str, Any] = {**call.arguments, "tokens": tokens, "truncate": truncate, "prior": prior}
     if batch_size is not None:
         settings["batch_size"] = batch_size
     result = continuation(example_of(source, pair, text or [], loaded_model), loaded_model, **settings)

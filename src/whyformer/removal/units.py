@@ -88,6 +88,8 @@ class Ablation:
         ask: A function that returns the scores [subset, example], given the units of each example and their masks
             [subset, unit], 1 where a unit is kept. Scores beyond the masks of an example are ignored.
         tokens: The number of tokens of each example, if the examples are rows of a response.
+        attend: For the rows of a response of a loaded model, a function that returns the attention of each row to the
+            tokens of each source [row, token], given which sources it may see.
 
     Example:
         >>> import numpy as np
@@ -102,6 +104,7 @@ class Ablation:
     known: ExampleValues | None
     ask: Callable[[Sequence[Units], Sequence[UnitMasks]], SubsetExampleScores]
     tokens: tuple[int, ...] | None = None
+    attend: Callable[[np.ndarray], Sequence[np.ndarray]] | None = None
 
     @cached_property
     def whole(self) -> ExampleValues:

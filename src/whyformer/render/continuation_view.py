@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,6 +50,8 @@ def continuation_view(continuation: Continuation) -> SourcesView:
     scores = with_total(np.stack([_row(one, last) for one in continuation.explanations]))
     chances = [one.probability for one in continuation.explanations]
     facts = ["" if chance is None else f"Its probability is {chance:.2g}." for chance in chances]
+    blank = [f" After a blank picture it would be {math.exp(prior):.2g}." for prior in continuation.priors]
+    facts = [fact + other for fact, other in zip_longest(facts, blank, fillvalue="")]
     return SourcesView(
         headline=continuation.headline,
         method=readable(last.manner),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -103,12 +104,13 @@ def colour_console() -> Console | None:
 def _token_lines(continuation: Continuation) -> list[Text]:
     """A line for each written token: its probability, and the tokens it depends on most, in colour."""
     each = continuation.explanations
-    width = max(cell_len(one.answer) for one in each)
+    priors = [f" (blank picture {math.exp(prior):.2g})" for prior in continuation.priors] or [""] * len(each)
+    answers = [one.answer + prior for one, prior in zip(each, priors, strict=True)]
+    width = max(map(cell_len, answers))
     lines = [Text(continuation.headline, "bold")]
-    for one in each:
+    for one, answer in zip(each, answers, strict=True):
         tokens = [Text(" · ").join(_strongest_tokens(part)) for _, part in captioned_parts(one)]
-        answer = one.answer + " " * (width - cell_len(one.answer))
-        lines.append(Text.assemble(answer, " ← ", Text(" | ").join(tokens)))
+        lines.append(Text.assemble(answer + " " * (width - cell_len(answer)), " ← ", Text(" | ").join(tokens)))
     notes = dict.fromkeys(one_line(note) for one in each for note in one.notes)
     return [*lines, *(Text(note, "dim") for note in notes)]
 

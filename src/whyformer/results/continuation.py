@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,11 @@ class Continuation:
     Attributes:
         text: The text written by the model.
         explanations: An Explanation of each of its tokens, by the preceding ones.
+        priors: The log-probability of each token after the same prompt with blank pictures, if it was asked for:
+            what words alone make likely.
 
     Raises:
-        WhyformerError: If there are no explanations.
+        WhyformerError: If there are no explanations, or not one prior per token.
 
     Example:
         >>> import whyformer
@@ -40,15 +43,32 @@ class Continuation:
 
     text: str
     explanations: tuple[Explanation, ...]
+    priors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.explanations:
             raise WhyformerError("A continuation has at least one token, but explanations is empty.")
+        if len(self.priors) not in (0, len(self.explanations)):
+            raise WhyformerError(f"There are {len(self.priors)} priors for {len(self.explanations)} tokens.")
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """The tokens of the text."""
         return tuple(explanation.target for explanation in self.explanations)
+
+    @property
+    def picture_gains(self) -> tuple[float, ...]:
+        """What the pictures add to the log-probability of each token, in nats; empty without priors.
+
+        Near 0, the words before it make the token as likely as the pictures do; below, the pictures speak against it.
+        """
+        chances = [one.probability for one in self.explanations]
+        least = math.ulp(0.0)  # a probability that rounds to 0
+        return tuple(
+            math.log(max(chance, least)) - prior
+            for chance, prior in zip(chances, self.priors, strict=False)
+            if chance is not None
+        )
 
     @property
     def headline(self) -> str:

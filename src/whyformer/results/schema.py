@@ -49,8 +49,10 @@ def explanation_dict(explanation: Explanation) -> dict[str, Any]:
 
 
 def continuation_dict(continuation: Continuation) -> dict[str, Any]:
-    """Convert a continuation to JSON data: its text, and each token's explanation."""
-    return {"text": continuation.text, "explanations": [explanation_dict(one) for one in continuation.explanations]}
+    """Convert a continuation to JSON data: its text, each token's explanation, and the priors if there are any."""
+    explanations = [explanation_dict(one) for one in continuation.explanations]
+    priors = {"priors": list(continuation.priors)} if continuation.priors else {}
+    return {"text": continuation.text, "explanations": explanations, **priors}
 
 
 def _answers(document: Any) -> dict[str, float]:
@@ -116,9 +118,10 @@ def read_explanation(document: Any) -> Explanation:
 
 def read_continuation(document: Any) -> Continuation:
     """Restore a continuation from a document."""
-    refuse_others(document, (*FILE_FIELDS, "text", "explanations"))
+    refuse_others(document, (*FILE_FIELDS, "text", "explanations", "priors"))
     explanations = read_field(document, "explanations", read_list_of(read_explanation))
-    return Continuation(read_field(document, "text", read_text), tuple(explanations))
+    priors = read_list_of(read_number)(document.get("priors", []))
+    return Continuation(read_field(document, "text", read_text), tuple(explanations), tuple(priors))
 
 
 def read_layout(part: Any) -> Layout:

@@ -10,6 +10,7 @@ import torch
 from whyformer.axes import MixingMatrix, Rows, TokenScores, head_mean
 from whyformer.models.joined import Transfer
 from whyformer.tracing.record import AttentionRecord
+from whyformer.watching.closed_maps import fold_band
 from whyformer.watching.folds import fold_whole
 
 # Attention operations that read the same state, or a transfer from one stream to another between them.
@@ -40,6 +41,9 @@ class HeadMean:
         if record.kernel is not None and not self.times_gradient:
             return self._scaled(head_mean(record.kernel.rows(self._weights(rows, record))), record)
         call, gradient = record.call, record.mixed_gradient if self.times_gradient else None
+        if record.kernel is not None and gradient is not None and gradient.map_share is None:
+            band = record.kernel.band(gradient.of_mixed)
+            return None if band is None else self._scaled(fold_band(self._weights(rows, record), band), record)
         if call is None or (self.times_gradient and (gradient is None or gradient.map_share is not None)):
             return None
         folded = fold_whole(self._weights(rows, record), call, None if gradient is None else gradient.of_mixed)

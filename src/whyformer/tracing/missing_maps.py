@@ -11,6 +11,8 @@ from whyformer.watching.watcher import Watcher
 
 # Attention by the difference of two maps, which are recorded separately.
 DIFFERENTIAL = ("DiffLlamaAttention",)
+# Linear attention computed in the forward pass itself, not in a kernel: MiniMax.
+WRITTEN_OUT = "LightningAttention"
 # Attention with maps assembled from windows: their rows and columns are not tokens.
 WINDOWED = ("BlockSparseAttention", "LongformerSelfAttention", "LEDEncoderSelfAttention")
 ALTERNATIVES = "input_x_gradient, integrated_gradients and lrp work without maps."
@@ -45,6 +47,11 @@ def _of_other_tokens(call: ModelCall) -> str | None:
         return (
             "attends by the difference of two maps, with a learned weight: neither map is the attention of its "
             f"tokens. {ALTERNATIVES}"
+        )
+    if (lightning := next((kind for kind in kinds if kind.endswith(WRITTEN_OUT)), None)) is not None:
+        return (
+            f"computes linear attention in the forward pass of {lightning} itself, block by block, and not in a kernel "
+            f"that can be seen: maps of its other layers show only part of what a token reads. {ALTERNATIVES}"
         )
     return None
 

@@ -15,6 +15,7 @@ from whyformer.axes import AttentionMap, Positions, Rows, TokenMask, Values
 from whyformer.errors import UnsupportedModel
 from whyformer.models.calls import KernelCall
 from whyformer.models.mixers import SHORT_CONVOLUTION
+from whyformer.watching.closed_maps import SCAN_CHUNK, convolution_band, convolution_rows, scan_rows
 from whyformer.watching.facts import plain, plain_values
 from whyformer.watching.mixing import repeat_examples
 
@@ -36,6 +37,9 @@ class KernelKind:
         outside: Parameters that change the output, and are applied after the kernel: a gate.
         has_state: Whether it always returns its last state too.
         owner: The end of the name of the classes that it is the mixer of, if others call it before theirs.
+        closed_rows: A function that writes down successive rows of the map, given the constants, the first query, the
+            one after the last, and the number of tokens; None if the kernel computes them from one-hot values.
+        band: A function that returns the diagonals of the head mean of (M ⊙ ∇M)⁺, if the map has few.
     """
 
     values: str
@@ -45,6 +49,8 @@ class KernelKind:
     outside: tuple[str, ...] = ()
     has_state: bool = False
     owner: str = ""
+    closed_rows: Callable[[Mapping[str, Any], int, int, int], AttentionMap] | None = None
+    band: Callable[[Mapping[str, Any], Values, Values], Rows] | None = None
 
     def by_head(self, x: Tensor) -> Values:
         """Order the axes of values, or of mixed ones, as [example, head, token, feature]."""
@@ -59,9 +65,18 @@ class KernelKind:
 
 DELTA_RULE = KernelKind("value", "ethf", has_state=True)
 DUALITY = KernelKind("hidden_states", "ethf")
-SELECTIVE_SCAN = KernelKind("hidden_states", "eht", by_example=("dt", "B", "C"), state="A", outside=("z",))
+SELECTIVE_SCAN = KernelKind(
+    "hidden_states", "eht", by_example=("dt", "B", "C"), state="A", outside=("z",), closed_rows=scan_rows
+)
 GATED_RECURRENCE = KernelKind("hidden_states", "eth", by_example=("recurrent_gate", "reset"), has_state=True)
-CONVOLUTION = KernelKind("hidden_states", "eht", outside=("bias", "activation"), owner=SHORT_CONVOLUTION)
+CONVOLUTION = KernelKind(
+    "hidden_states",
+    "eht",
+    outside=("bias", "activation"),
+    owner=SHORT_CONVOLUTION,
+    closed_rows=convolution_rows,
+    band=convolution_band,
+)
 WKV = KernelKind("value", "eth", by_example=("key",), has_state=True)
 MATRIX_MEMORY = KernelKind("value", "ehtf", has_state=True)
 KERNELS: dict[str, KernelKind] = {
@@ -131,7 +146,13 @@ class LinearKernel:
     @property
     def entry_size(self) -> int:
         """The numbers that the kernel holds for each entry of the map."""
-        return 1 if self.kind.state is None else int(self.constants[self.kind.state].shape[-1])
+        state = self.kind.state if self.kind.closed_rows is None else None
+        return 1 if state is None else int(self.constants[state].shape[-1])
+
+    @property
+    def least_rows(self) -> int:
+        """The rows worth computing together, however many tokens there are."""
+        return SCAN_CHUNK if self.kind.closed_rows is not None else 1
 
     @property
     def is_token(self) -> TokenMask:
@@ -140,9 +161,16 @@ class LinearKernel:
 
     def __call__(self) -> AttentionMap:
         examples, heads, tokens, _ = self.value.shape
-        eye = torch.eye(tokens, dtype=self.value.dtype, device=self.device)
+        successive = self._successive()
+        if self.kind.closed_rows is not None and successive is not None:
+            self._check_unchanged()
+            with torch.no_grad():
+                rows = self.kind.closed_rows(self.constants, *successive, tokens)
+                return self._at_tokens(repeat_examples(rows, examples // len(rows)))
         if self.queries is not None:
-            return self.rows(eye[self.queries].expand(examples, -1, -1))
+            one_hot = self.value.new_zeros(*self.queries.shape, tokens)
+            return self.rows(one_hot.scatter_(2, self.queries[..., None], 1.0))
+        eye = torch.eye(tokens, dtype=self.value.dtype, device=self.device)
         with torch.no_grad():
             return self._at_tokens(self.mix(eye.expand(examples, heads, -1, -1)))
 
@@ -189,6 +217,21 @@ class LinearKernel:
         """The gradient of its map, given that of the mixed values."""
         self._check_unchanged()
         return of_mixed @ self.value.mT.to(of_mixed)
+
+    def band(self, of_mixed: Values) -> Rows | None:
+        """The diagonals of the head mean of (M ⊙ ∇M)⁺ [example, lag, query]; None if the map is not banded."""
+        if self.kind.band is None or self.queries is not None:
+            return None
+        self._check_unchanged()
+        return self.kind.band(self.constants, of_mixed, self.value.to(of_mixed))
+
+    def _successive(self) -> tuple[int, int] | None:
+        """The first query and the one after the last, if they follow each other in all examples alike."""
+        if self.queries is None:
+            return 0, self.value.shape[2]
+        first, count = int(self.queries[0, 0]), self.queries.shape[1]
+        expected = torch.arange(first, first + count, device=self.device)
+        return (first, first + count) if bool((self.queries == expected).all()) else None
 
     def _at_tokens(self, rows: AttentionMap) -> AttentionMap:
         return rows.masked_fill(~self.is_token[:, None, None], 0.0).to(self.dtype)

@@ -148,7 +148,9 @@ def tiles(mixing: Mixing) -> Iterator[slice]:
         return
     batch, heads, queries, keys = mixing.shape
     most = min(TILE, TILE_ON_CPU) if mixing.device.type == "cpu" else TILE
-    height = max(1, most // max(1, batch * heads * keys * getattr(mixing, "entry_size", 1)))
+    height = max(
+        getattr(mixing, "least_rows", 1), most // max(1, batch * heads * keys * getattr(mixing, "entry_size", 1))
+    )
     for start in range(0, queries, height):
         yield slice(start, min(start + height, queries))
 

@@ -1,0 +1,60 @@
+"""The tables of hybrids and of the newest methods, from what benchmarks measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from evaluations import lines as table
+
+LIMIT = 1.5  # times the ratio of the same method on a Transformer
+
+
+def misses(path: Path) -> str:
+    """Where a method costs more on a hybrid than the limit allows, in words."""
+    reference, *hybrids = json.loads(path.read_text())["models"].items()
+    expected = reference[1]["ratios"]
+    over = [
+        f"`{method}` on {name} ({ratio / expected[method]:.1f}×)"
+        for name, model in hybrids
+        for method, ratio in model["ratios"].items()
+        if ratio > LIMIT * expected[method]
+    ]
+    wanted = f"The aim is at most {LIMIT}× the ratio that the method has on the Transformer."
+    if not over:
+        return f"{wanted} Every method meets it on every model of the table."
+    return f"{wanted} It is missed by {', '.join(over)}; every other cell meets it."
+
+
+def memory(path: Path) -> str:
+    """Memory and time of long texts on a state space."""
+    found: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
+    lengths = sorted({row["tokens"] for row in found})
+    cells = {(row["method"], row["tokens"]): f"{row['MiB']:,} MiB · {row['seconds']:.1f} s" for row in found}
+    rows = [
+        [f"`{method}`" if "_" in method or " " not in method else method]
+        + [cells.get((method, length), "–") for length in lengths]
+        for method in dict.fromkeys(row["method"] for row in found)
+    ]
+    return table(["Mamba-2, two layers", *(f"{length:,} tokens" for length in lengths)], rows)
+
+
+def new_method(path: Path, name: str) -> str:
+    """What was measured of one of the newest methods."""
+    found: dict[str, Any] = json.loads(path.read_text())[name]
+    rows = [line for key, value in found.items() for line in _lines(key, value)]
+    return table(["measured", ""], rows)
+
+
+def _lines(name: str, value: Any) -> list[list[str]]:
+    if isinstance(value, dict):
+        return [[f"{name}: `{method}`", _figure(name, own)] for method, own in value.items()]
+    return [[name, _figure(name, value)]]
+
+
+def _figure(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        share, low, high = value
+        return f"{share:.0%} ({low:.0%} to {high:.0%})"
+    return f"{value}×" if name.startswith("cost") else str(value)
