@@ -92,7 +92,7 @@ def result_area(title: str, text: str, setup: Setup) -> ResultArea:
 
 
 def tab_columns(title: str, text: str, setup: Setup) -> tuple[gr.Column, ResultArea]:
-    """The input column of a tab, and beside it the result area."""
+    """The input column of a tab, and its result area."""
     with gr.Row():
         inputs = gr.Column(scale=4, min_width=300)
         with gr.Column(scale=7, min_width=300):

@@ -58,7 +58,7 @@ class TabView:
         writers: Functions that write the downloads, by suffix.
         choices: The next choices as (shown text, name): labels with their probabilities.
         choice: The current choice.
-        audit: A function that writes the audit file; None if there is none.
+        audit: A function that writes the audit file; None without one.
         what_if: A function that returns the HTML with parts to remove by clicks, and the model's answer without some
             of them; None if parts cannot be removed.
     """

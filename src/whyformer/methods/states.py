@@ -75,8 +75,8 @@ def evidence(trace: Trace) -> Attribution:
 
     This method is ours, not from a paper. For words: S_0, the state that enters the first block times its gradient by
     AttnLRP's rules (Achtibat et al., ICML 2024), signed. For all else: q(β) + q(Σ_l ((l + 1) / L)² q(S_l)),
-    q(x) = x / Σ|x|, with β = P ⊙ F the perception of Beyond Intuition (TMLR 2023) times its feedback, from the gradient
-    at the input only. All of it takes one forward and one backward pass.
+    q(x) = x / Σ|x|. Here β = P ⊙ F is the perception of Beyond Intuition (TMLR 2023) times its feedback, from the
+    gradient at the input only. All of it takes one forward and one backward pass.
     """
     kinds = token_kinds(trace)
     by_stream = state_scores(trace, first_alone=not any(bool(kind.others.any()) for kind in kinds.values()))

@@ -35,7 +35,7 @@ class ScoringRequest:
     Attributes:
         prompt: The prompt.
         tokens: The tokens of the response. Each has its characters in `response` (`start`, `end`) and its id; models
-            whose tokens are not known here go by the characters.
+        whose tokens are not known here use the characters.
         response: The text of the response.
     """
 

@@ -29,7 +29,7 @@ class Coverage:
 
 
 def coverage(part: Part, units: TextUnits = "word") -> Coverage:
-    """Count the units at half of a full colour or more, and add up their shares of the size of all scores."""
+    """Count the units that stand out, and add up their shares of the size of all scores."""
     scores = shown_scores(part, units)
     strength, sizes = part_scale(part, units).strength(scores), np.abs(scores)
     shares = sizes / (sizes.sum() or 1)
@@ -101,7 +101,7 @@ def unit_name(part: Part, units: TextUnits = "word") -> str:
 
 
 def _verb(part: Part) -> str:
-    """Outlines are drawn in pictures and the like, unless every pixel has a score."""
+    """Outlines are drawn in pictures, videos and spectrograms, unless every pixel has a score."""
     is_outlined = not isinstance(part.layout, (WordPieces, Boxes, Frames)) and has_outlines(part.layout.size)
     return "Outlined" if is_outlined else "Stands out"
 

@@ -158,7 +158,7 @@ def has_outlines(scores: int) -> bool:
 
 
 def heat_layer(layout: PictureLayout, scores: np.ndarray, longest_side: int) -> Image.Image:
-    """The heatmap as a layer over the picture: a veil where scores are 0, darker where there are none."""
+    """The heatmap as a layer over the picture: a veil where scores are 0, darker outside the processed area."""
     layout = display_layout(layout, longest_side)
     strength, inside = spread_scores(layout, score_scale(scores).strength(scores))
     colours, opacity = photo_layer(np.linspace(-1, 1, 2 * STEPS - 1))

@@ -146,7 +146,7 @@ class SourcesView:
 
     @property
     def has_support(self) -> bool:
-        """Whether a source speaks for a row; True for a response without verdicts."""
+        """Whether a source supports a row; True for a response without verdicts."""
         return not self.verdicts or any(one.verdict == "from sources" for one in self.verdicts)
 
     @property

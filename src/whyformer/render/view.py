@@ -87,7 +87,7 @@ class PartView:
 
     @property
     def is_long(self) -> bool:
-        """Whether the texts would form a tall narrow column beside a picture."""
+        """Whether the texts would form a tall narrow column next to a picture."""
         return sum(len(span.text) for text in self.texts for span in text) > LONG
 
 

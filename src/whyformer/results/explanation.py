@@ -248,9 +248,9 @@ class Explanation:
         Files add pixels, format and version, `whyformer explain --json` the input's name.
 
         Returns:
-            target, probability, method, model, options, notes, completeness, and the parts by name: layout, tokens,
-            scores, and the position of the tokens (rows, columns, box; boxes; texts, segments, offsets; or rate, first,
-            step for a sound).
+            target, probability, method, model, options, notes, completeness, and the parts by name. A part has
+            its layout, tokens, scores, and the position of the tokens (rows, columns, box; boxes; texts, segments,
+            offsets; or rate, first, step for a sound).
 
         Example:
             >>> import whyformer
@@ -265,9 +265,9 @@ class Explanation:
         """Convert to a pandas table with a row for each token.
 
         Returns:
-            A DataFrame with the columns part, token, score and, depending on the parts, row and column (counted from
-            1), left, top, right and bottom (pixels), segment, start and end (characters), from_second, to_second,
-            from_hertz and to_hertz. Target, method and model are in its `attrs`.
+            A DataFrame with the columns part, token and score. Depending on the parts it also has row and column
+            (counted from 1), left, top, right and bottom (pixels), segment, start and end (characters), from_second,
+            to_second, from_hertz and to_hertz. Target, method and model are in its `attrs`.
 
         Raises:
             WhyformerError: If pandas is missing.

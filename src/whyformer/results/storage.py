@@ -227,7 +227,7 @@ def _unpack_parts(document: Any, unpack: Unpack) -> dict[str, Any]:
 
 
 def _upgrade_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Upgrade a part from version 1 to 2: scores beside their dtype, a list per field of the tokens."""
+    """Upgrade a part from version 1 to 2: scores with their dtype, a list per field of the tokens."""
     current = dict(part)
     if isinstance(part["scores"], dict):
         current |= {"scores": part["scores"]["values"], "dtype": part["scores"]["dtype"]}

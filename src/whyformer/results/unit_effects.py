@@ -26,7 +26,7 @@ class RemovalEffects:
     """Probabilities of the likely answers without some units.
 
     Attributes:
-        units: The strongest units, those that speak for the answer first: `k` removed units are the first k.
+        units: The strongest units, those that support the answer first: `k` removed units are the first k.
         answers: The names of the likely answers; the explained one is `target`.
         target: The index of the explained answer.
         known: The probability of each answer by the indices of the removed units.

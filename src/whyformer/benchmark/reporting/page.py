@@ -66,7 +66,7 @@ def report(folder: str | Path, *, out: str | Path | None = None, half: Half | No
 
 
 def markdown(document: Mapping[str, Any], *, with_curves: bool = True) -> str:
-    """The tables of a run, and its curves as pictures beside the file."""
+    """The tables of a run, and its curves as pictures next to the file."""
     lines = [f"# {plain_text(title(document))}", "", summary(document), "", HOW_TO_READ_REPORT]
     for protocol in document["protocols"]:
         lines += ["", f"## {plain_text(protocol['protocol'])}", "", _about(protocol), ""]
