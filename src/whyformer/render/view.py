@@ -95,6 +95,7 @@ class PartView:
 class ExplanationView:
     """An explanation's headings and parts, and the likely answers with their probabilities."""
 
+    target: str
     answer: str
     headline: str
     finding: str
@@ -119,6 +120,7 @@ def explanation_view(
     if len(parts) > 1:
         largest_side = min(largest_side, LARGEST_SIDE_BESIDE)
     return ExplanationView(
+        target=visible(explanation.target.strip() or explanation.target),
         answer=explanation.answer,
         headline=explanation.headline,
         finding=finding(explanation, units),
