@@ -99,7 +99,7 @@ def sentences(path: Path) -> Iterator[str]:
 
 
 def messages(path: Path) -> Iterator[str]:
-    """The sentences of a module's other texts (help, messages, errors), or of a template; not those of made-up worlds."""
+    """The sentences of a module's other texts (help, errors), or of a template; not those of made-up worlds."""
     if set(path.parts) & {"facts", "scenes"}:
         return
     text = path.read_text(encoding="utf-8")

@@ -192,7 +192,7 @@ def explain_batch(
         for example, each in zip(examples, one_each(target, len(examples)), strict=True)
     ]
     removers = [
-        remover_of(loaded_model, example, each, truncate)
+        remover_of(loaded_model, example, each, truncate, method, {"readout": readout, "backward": backward, **options})
         for example, each in zip(examples, one_each(target, len(examples)), strict=True)
     ]
     return [

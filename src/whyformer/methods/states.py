@@ -23,8 +23,8 @@ from whyformer.tracing.trace import Trace, on_inputs
 
 # Notes that state in plain words which formula `evidence` used.
 OF_WORDS = (
-    "Words above 0 support the answer, words below 0 contradict it. The scores rank them; the effect of deleting a word "
-    "can differ."
+    "Words above 0 support the answer, words below 0 contradict it. The scores rank them; the effect of deleting a "
+    "word can differ."
 )
 OF_BOTH = OF_WORDS.replace("Words above 0", "Words and places above 0").replace("words below 0", "those below 0")
 OF_OTHERS = "Patches, regions or moments above 0 support the answer, those below 0 contradict it. The scores rank them."

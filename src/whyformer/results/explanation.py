@@ -30,7 +30,7 @@ from whyformer.results.part import (
     strongest_items,
     units_of,
 )
-from whyformer.results.unit_effects import RemovalEffects
+from whyformer.results.unit_effects import ModelQuestion
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Explanation:
     completeness: float | None = None
     answers: Mapping[str, float] = field(default_factory=dict)
     file: str = field(default="", compare=False)
-    remover: Callable[..., RemovalEffects] | None = field(default=None, compare=False, repr=False)
+    remover: ModelQuestion | None = field(default=None, compare=False, repr=False)
     audit: Callable[[Explanation], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:

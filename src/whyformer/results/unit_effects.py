@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 Subset = frozenset[int]
 LEAST_SUM = 0.1  # of signed scores, as a share of their size: below, they cancel, and predict no probability
@@ -68,6 +69,18 @@ class RemovalEffects:
     def curve(self) -> list[float]:
         """The probability of the explained answer with the first 0, 1, 2 … units removed: a perturbation curve."""
         return [self.known[frozenset(range(count))][self.target] for count in range(len(self.units) + 1)]
+
+
+class ModelQuestion(Protocol):
+    """A question that an explanation can put to its model again."""
+
+    def __call__(
+        self, explanation: Any, subsets: Iterable[Subset] = (), before: RemovalEffects | None = None
+    ) -> RemovalEffects:
+        """Return the model's answers without some units."""
+
+    def others(self, explanation: Any) -> Sequence[Any]:
+        """Explain the next most likely answers."""
 
 
 def asked_subsets(units: int, combined: int) -> list[Subset]:
