@@ -36,7 +36,7 @@ def browser():
 @pytest.fixture(params=[1280, 390])
 def page(browser, tmp_path, request):
     first = explained("good", [0.4, -0.2, 0.1])
-    others = [explained("fair", [0.1, 0.3, 0.1]), explained("bad", [-0.3, 0.2, 0.1])]
+    others = [explained("fair", [0.1, 0.3, 0.1]), explained("bad", [0.02, 0.9, 0.02])]
     (tmp_path / "page.html").write_text(html_page([first], others=others), encoding="utf-8")
     context = browser.new_context(viewport={"width": request.param, "height": 800}, has_touch=True)
     opened, problems = context.new_page(), []
