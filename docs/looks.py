@@ -26,6 +26,7 @@ from whyformer.render.text_spans import shown_scores, spans
 from whyformer.results.part import Part
 
 SIDE, WIDTH, GAP = 116, 1000, 6
+SHOWN_WIDTH = 860
 SHEET = PICTURES / "looks.jpg"
 TEXTS = (
     "The first half hour is slow, but then it turns into a wonderful, moving story with superb performances.",
@@ -214,7 +215,8 @@ def main() -> int:
         print(__doc__)
         return 2
     drawing = sheet(Path(sys.argv[1]))
-    drawing.save(SHEET, quality=72, optimize=True)
+    size = SHOWN_WIDTH, round(drawing.height * SHOWN_WIDTH / drawing.width)
+    drawing.resize(size, Image.Resampling.LANCZOS).save(SHEET, quality=62, optimize=True)
     print(f"{SHEET.name}: {drawing.size}, {SHEET.stat().st_size / 1000:.0f} kB")
     return 0
 

@@ -63,7 +63,7 @@ def explain_pair(work: Work, setup: Setup, pair: Pair) -> TabView:
     probabilities = (text_probabilities if compares else label_probabilities)((seen, texts), loaded_model)
     known = [one for one, _ in probabilities]
     target = pair.target if pair.target in known else known[0]
-    explanation = explain((seen, texts), loaded_model, target, method)
+    explanation = replace(explain((seen, texts), loaded_model, target, method), file=file)
     code = explain_code(path, file, (file, texts), name, target, None, [method], extra={"text": texts})
     return replace(
         explanations_view([explanation], code, is_choice=True), choices=label_choices(probabilities), choice=target

@@ -88,9 +88,14 @@ def explanation_fragment(explanation: Explanation, *, units: TextUnits = "word")
 
 
 def report_page(
-    title: str, about: Sequence[str], sections: Sequence[Any], galleries: Sequence[Any], notes: Sequence[str]
+    title: str,
+    about: Sequence[str],
+    sections: Sequence[Any],
+    galleries: Sequence[Any],
+    notes: Sequence[str],
+    leads: Sequence[str] = (),
 ) -> str:
-    """One page with tables, curves and grids of explanations."""
+    """One page with tables, curves and grids of explanations; tables are folded below `leads`, its sentences."""
     grids, views = [], []
     for gallery in galleries:
         cells = [[cell and explanation_view(cell, CELL_SIDE) for cell in row] for row in gallery.cells]
@@ -99,7 +104,8 @@ def report_page(
         columns = [readable(column) for column in gallery.columns]
         heading = {"title": readable(gallery.title), "note": gallery.note, "has_truth": gallery.has_truth}
         grids.append({**heading, "columns": columns, "rows": rows})
-    context = {"title": readable(title), "about": about, "sections": sections, "grids": grids, "notes": notes}
+    context = {"title": readable(title), "about": about, "sections": sections, "grids": grids}
+    context |= {"notes": notes, "leads": leads}
     return render_page("report.html.j2", views, **context)
 
 
