@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from pictures import CAT, DOCUMENTS, PICTURES, QUESTION, bert, vit
-from PIL import Image
+from PIL import Image, ImageDraw
 
 import whyformer
 from whyformer.inputs.layouts import Patches
@@ -154,9 +154,9 @@ def pieces_on(pieces: Sequence[tuple[str, float | None]], scale: Scale, ground: 
 
     picture = canvas.paragraph(canvas.chips((text, colour(score)) for text, score in pieces), 310, 14)
     if ground == "dark":
-        pixels = np.asarray(picture).copy()
-        pixels[(pixels == 255).all(axis=-1)] = rgb(srgb(np.array([NIGHT.lightness, 0, 0])))
-        picture = Image.fromarray(pixels)
+        picture = canvas.on_sheet(picture, margin=1)
+        # Only the page: white letters on a dark colour are not connected to it.
+        ImageDraw.floodfill(picture, (0, 0), rgb(srgb(np.array([NIGHT.lightness, 0, 0]))))
     return canvas.on_sheet(picture, width=310)
 
 
