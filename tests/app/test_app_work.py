@@ -26,7 +26,7 @@ from whyformer.app.work import Progress, Stopped, Work, follow
 from whyformer.files import file_digest
 
 # The components of an area by their names.
-AREA = ResultArea("html", "stop", SUFFIXES, "audit", "audit_file", "view", "python", "command", "what_if")
+AREA = ResultArea("html", "stop", SUFFIXES, "audit", "audit_file", "audit_page", "view", "python", "command", "what_if")
 
 
 def visitor(name="we"):

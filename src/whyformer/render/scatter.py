@@ -52,7 +52,7 @@ def moran_z(grid: np.ndarray) -> float:
     alike = (centred[1:] * centred[:-1]).sum() + (centred[:, 1:] * centred[:, :-1]).sum()
     inside = np.pad(np.ones(grid.shape), 1)
     counts = [inside[1 + down : rows + 1 + down, 1 + across : columns + 1 + across] for down, across in NEIGHBOURS]
-    weight, s1, s2 = 2 * pairs, 4 * pairs, float((4 * sum(counts) ** 2).sum())
+    weight, s1, s2 = 2 * pairs, 4 * pairs, float((4 * np.sum(counts, axis=0) ** 2).sum())
     mean = -1 / (count - 1)
     free = count * ((count**2 - 3 * count + 3) * s1 - count * s2 + 3 * weight**2)
     tied = kurtosis * ((count**2 - count) * s1 - 2 * count * s2 + 6 * weight**2)
