@@ -237,7 +237,7 @@ def serve_what_if(area: ResultArea, visitors: Visitors, seconds: float) -> Calla
 
 
 def _removed_units(event: gr.EventData) -> Any:
-    """What a click on the page asks to remove; nothing where the button opens it, whose event has no data."""
+    """The units that a click on the page asks to remove; nothing where the button opens it, whose event has no data."""
     try:
         return event.removed or []
     except (AttributeError, TypeError):

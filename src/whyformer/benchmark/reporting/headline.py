@@ -1,4 +1,4 @@
-"""What a run found, a sentence for each protocol, from the first figure of its table."""
+"""The findings of a run, a sentence for each protocol, from the first figure of its table."""
 
 from __future__ import annotations
 
