@@ -40,7 +40,7 @@ START_SECONDS = 120
 def saved_pages(folder: Path) -> dict[str, Path]:
     """A page of each kind, from bundled models."""
     pages = {name: folder / f"{name}.html" for name in ("picture", "text", "comparison", "response", "record")}
-    whyformer.explain(ZOO / "cat.jpg", "mini-vit").save(pages["picture"])
+    whyformer.explain(ZOO / "cat.jpg", "mini-vit", method="rollout").save(pages["picture"])
     review = whyformer.explain("A slow start, but a wonderful film.", "mini-bert")
     review.save(pages["text"])
     review.save(folder / "film.audit.json")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from whyformer.api.verify import Verification
 
 STRONGEST = 5  # tokens of a part that the page names
-MOST_SHOWN = 8  # of a list that the page shows
+MOST_OF_LIST = 8  # of a list that the page shows
 LONGEST_VALUE = 300  # characters of a value
 # The sections of the file in the order of the page, with their titles.
 SECTIONS = {
@@ -83,11 +83,11 @@ def _rows(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         if isinstance(value, Mapping):
             yield from _rows(value, f"{title} · ")
         elif isinstance(value, list) and all(isinstance(one, Mapping) for one in value):
-            for one in value[:MOST_SHOWN]:
+            for one in value[:MOST_OF_LIST]:
                 yield title, _cut(", ".join(f"{key} {_text(each)}" for key, each in one.items()))
         elif isinstance(value, list):
-            more = f" and {len(value) - MOST_SHOWN} more" if len(value) > MOST_SHOWN else ""
-            yield title, _cut(", ".join(map(_text, value[:MOST_SHOWN]))) + more
+            more = f" and {len(value) - MOST_OF_LIST} more" if len(value) > MOST_OF_LIST else ""
+            yield title, _cut(", ".join(map(_text, value[:MOST_OF_LIST]))) + more
         else:
             yield title, _cut(_text(value))
 
