@@ -45,7 +45,7 @@ def tip(name: str, colour: str) -> str:
 
 
 def score() -> list[str]:
-    """Words with bars: what speaks for the answer, and what against it."""
+    """Words with bars: what supports the answer, and what contradicts it."""
     bars = {"The": 4, "plot": 9, "is": 3, "slow": -30, "but": 6, "wonderful": 62}
     parts = [words(20, 30, "one number per token, for one answer: positive", colour=FAINT)]
     parts.append(line(20, 120, 450, 120, width=1))
@@ -54,7 +54,7 @@ def score() -> list[str]:
         colour = HOT if height > 40 else WARM if height > 0 else "#74a9cf"
         parts.append(f'<rect x="{x + 8}" y="{top}" width="36" height="{abs(height)}" fill="{colour}"/>')
         parts.append(words(x + 26, 172, word, anchor="middle"))
-    return [*parts, words(470, 76, "speaks for it", colour=HOT), words(470, 146, "speaks against it", colour="#3a7cab")]
+    return [*parts, words(470, 76, "supports it", colour=HOT), words(470, 146, "contradicts it", colour="#3a7cab")]
 
 
 def readout() -> list[str]:

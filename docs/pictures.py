@@ -72,26 +72,26 @@ def labels_panel() -> Image.Image:
     bodies = [
         body
         for explanation in whyformer.explain_targets(CAT, vit(), ["cat", "dog"])
-        for body in (overlay(explanation.parts["image"], longest_side=250), caption(what_speaks_for(explanation)))
+        for body in (overlay(explanation.parts["image"], longest_side=250), caption(what_supports(explanation)))
     ]
     return panel("One photo, two labels", *bodies, legend())
 
 
-def what_speaks_for(explanation: Explanation) -> str:
+def what_supports(explanation: Explanation) -> str:
     probability = explanation.probability
     assert probability is not None
     digits = 0 if probability > 0.1 else 1
-    return f"what speaks for “{explanation.target.strip()}” ({100 * probability:.{digits}f} %)"
+    return f"what supports “{explanation.target.strip()}” ({100 * probability:.{digits}f} %)"
 
 
 def review_panel() -> Image.Image:
     explanation = whyformer.explain(REVIEW, bert())
     words = text_picture(explanation.parts["text"], PANEL, 23)
-    return panel("A review", words, caption(what_speaks_for(explanation)), legend())
+    return panel("A review", words, caption(what_supports(explanation)), legend())
 
 
 def legend() -> Image.Image:
-    """Which colour speaks for an answer, and which against it."""
+    """Which colour supports an answer, and which contradicts it."""
     scale = score_scale(np.array([-1.0, 1.0]))
     grounds = [rgb(scale.colours(np.array(strength), "light")) for strength in (0.8, -0.8)]
     return canvas.paragraph(canvas.chips([("for it", grounds[0]), (" ", None), ("against it", grounds[1])]), PANEL, 17)
@@ -133,7 +133,7 @@ def word_panel() -> Image.Image:
         "A word about a scene",
         canvas.side_by_side([picture, overlay(word.parts["image"], longest_side=side)], gap=12),
         caption(f"asked: {scene.question}"),
-        caption(what_speaks_for(word)),
+        caption(what_supports(word)),
     )
 
 

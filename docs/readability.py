@@ -1,4 +1,4 @@
-"""Sentences that are too long, and words of ours that readers stumble over, in pages and docstrings.
+"""Sentences that are too long, and words of ours that readers stumble over: pages, docstrings, messages.
 
 python docs/readability.py               # how many of each, beside those at the beginning and the most allowed
 python docs/readability.py docs/guides   # list those of some pages or modules
@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 COUNTS = ROOT / "docs" / "readability.toml"
 MOST_WORDS = 30
+LEAST_SPACES = 3  # in a string that is a message
 # Made by docs/tables.py as a whole: their words are those of docs/method_pages.toml, of docstrings.
 MADE = ("docs/methods/", "docs/results/models/", "docs/api/cli.md")
 METHODS_INDEX = "docs/methods/index.md"
@@ -37,7 +38,7 @@ VARIANTS = {
 ODD = {
     r"models? as (?:they are|it is)": "unmodified models",
     r"mend(?:s|ed|ing)?": "fix",
-    r"(?:is|are|was|be) none": "is not a …",
+    r"(?:is|are|was|be) (?-i:none)": "is not a …",
     r"its like(?!l)": "similar ones",
     r"ha(?:s|ve) not (?:so|that) many": "lacks that many",
     r"in vain": "without effect",
@@ -49,7 +50,7 @@ ODD = {
     r"of (?:them|which) (?:none|all|some|two|three)": "none of them",
     r"not (?:been )?asked (?:yet|of)": "not measured yet",
     r"nobody (?:has )?(?:supervised|chose|chosen|named|asked)": "unsupervised, unseen",
-    r"(?:of|by) the(?:ir| )like|and the like": "and so on",
+    r"(?:of|by) the(?:ir| )like\b|and the like\b": "and so on",
     r"whom": "who, which",
     r"where there (?:is|are) (?:one|none|any)": "if available",
     r"(?:who|that) ha(?:s|ve) not read": "new to",
@@ -75,6 +76,10 @@ def modules() -> list[Path]:
     return sorted(path for path in (ROOT / "src" / "whyformer").rglob("*.py") if "zoo" not in path.parts)
 
 
+def templates() -> list[Path]:
+    return sorted((ROOT / "src" / "whyformer").rglob("*.html.j2"))
+
+
 def _made(path: Path) -> bool:
     name = path.relative_to(ROOT).as_posix()
     return name.startswith(MADE) and name != METHODS_INDEX
@@ -91,6 +96,37 @@ def sentences(path: Path) -> Iterator[str]:
         paragraphs = _paragraphs_of_page(text)
     for paragraph in paragraphs:
         yield from split(paragraph)
+
+
+def messages(path: Path) -> Iterator[str]:
+    """The sentences of a module's other texts (help, errors), or of a template; not those of made-up worlds."""
+    if set(path.parts) & {"facts", "scenes"}:
+        return
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        paragraphs = [part for found in _strings(ast.parse(text)) for part in re.split(r"\n\s*\n", found)]
+    else:
+        text = re.sub(r"{%.*?%}|{#.*?#}|<(?:style|script).*?</(?:style|script)>", "", text, flags=re.DOTALL)
+        text = re.sub(r"(?m)^.*[{;}]$", "", re.sub(r"{{.*?}}", "CODE", text, flags=re.DOTALL))  # no styles
+        paragraphs = re.split(r"<[^>]*>|\n\s*\n", text)
+    for paragraph in paragraphs:
+        yield from split(paragraph)
+
+
+def _strings(node: ast.AST) -> Iterator[str]:
+    """Texts of a few words that are no docstrings; values in them count as a word."""
+    match node:
+        case ast.Expr(value=ast.Constant()):
+            return
+        case ast.Constant(value=str(text)):
+            texts = [text]
+        case ast.JoinedStr(values=values):
+            texts = ["".join(str(one.value) if isinstance(one, ast.Constant) else "CODE" for one in values)]
+        case _:
+            for child in ast.iter_child_nodes(node):
+                yield from _strings(child)
+            return
+    yield from (text for text in texts if text.count(" ") >= LEAST_SPACES and re.search("[.:;,]", text))
 
 
 def docstrings(source: str) -> Iterator[str]:
@@ -141,20 +177,29 @@ def odd_words(sentence: str) -> list[str]:
 
 
 def counts() -> dict[str, int]:
-    """Long sentences and odd words of the pages and of the docstrings."""
-    groups = {"pages": pages(), "docstrings": modules()}
-    texts = {name: [each for path in group for each in sentences(path)] for name, group in groups.items()}
+    """Long sentences and odd words of the pages, of the docstrings, and of messages, help and templates."""
+    texts = {
+        "pages": [each for path in pages() for each in sentences(path)],
+        "docstrings": [each for path in modules() for each in sentences(path)],
+        "messages": [each for path in [*modules(), *templates()] for each in messages(path)],
+    }
     found = {f"long_{name}": sum(map(is_long, each)) for name, each in texts.items()}
     found |= {f"odd_{name}": sum(len(odd_words(one)) for one in each) for name, each in texts.items()}
     starts = [text for path in modules() for text in docstrings(path.read_text()) if text.startswith("What ")]
     return found | {"docstrings_that_begin_with_what": sum("?" not in text for text in starts)}
 
 
+def texts_of(path: Path) -> list[str]:
+    """All sentences of a page, a module or a template."""
+    found = [] if path.suffix == ".j2" else list(sentences(path))
+    return found + (list(messages(path)) if path.suffix in (".py", ".j2") else [])
+
+
 def main() -> None:
     wanted = [Path(name).resolve() for name in sys.argv[1:] if not name.startswith("--")]
-    for path in [*pages(), *modules()]:
+    for path in [*pages(), *modules(), *templates()]:
         if any(path.is_relative_to(one) for one in wanted):
-            for sentence in sentences(path):
+            for sentence in texts_of(path):
                 notes = ["long"] * is_long(sentence) + odd_words(sentence)
                 if notes:
                     print(f"{path.relative_to(ROOT)}: [{', '.join(notes)}] {sentence}")
@@ -166,7 +211,7 @@ def main() -> None:
         tables = (f"[{title}]\n" + "".join(f"{n} = {v}\n" for n, v in rows.items()) for title, rows in saved.items())
         COUNTS.write_text("\n".join(tables))
     for name, number in now.items():
-        print(f"{name}: {number}, at first {saved['before'][name]}, at most {saved['ceiling'][name]}")
+        print(f"{name}: {number}, at first {saved['before'].get(name)}, at most {saved['ceiling'].get(name)}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from pictures import CAT, MOST_BYTES, PANEL, PICTURES, caption, panel, sources_picture, what_speaks_for
+from pictures import CAT, MOST_BYTES, PANEL, PICTURES, caption, panel, sources_picture, what_supports
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -78,7 +78,7 @@ def sound(folder: Path) -> tuple[Image.Image, Mapping[str, Any]]:
 
 
 def photo(folder: Path) -> tuple[Image.Image, Mapping[str, Any]]:
-    """What speaks for a cat and for a dog in a photograph."""
+    """What supports a cat and for a dog in a photograph."""
     head, backbone = read_head(HEAD), transformers.Dinov2Model.from_pretrained(folder)
     names = dict(enumerate(head.labels))
     config = transformers.Dinov2Config(
@@ -90,7 +90,7 @@ def photo(folder: Path) -> tuple[Image.Image, Mapping[str, Any]]:
     processor = transformers.AutoImageProcessor.from_pretrained(folder)
     found = whyformer.explain_targets(CAT, model.eval(), ["cat", "dog"], processor=processor)
     bodies = [
-        body for one in found for body in (overlay(one.parts["image"], longest_side=250), caption(what_speaks_for(one)))
+        body for one in found for body in (overlay(one.parts["image"], longest_side=250), caption(what_supports(one)))
     ]
     drawn = {"method": found[0].method, "photograph": "Chelsea, by Stéfan van der Walt (CC0)"}
     return panel("DINOv2: two labels", *bodies), drawn

@@ -26,7 +26,7 @@ from whyformer.app.work import Progress, Stopped, Work, follow
 from whyformer.files import file_digest
 
 # The components of an area by their names.
-AREA = ResultArea("html", "stop", SUFFIXES, "audit", "audit_file", "view", "python", "command", "what_if")
+AREA = ResultArea("html", "stop", SUFFIXES, "audit", "audit_file", "audit_page", "view", "python", "command", "what_if")
 
 
 def visitor(name="we"):
@@ -181,8 +181,8 @@ def test_while_a_new_question_is_worked_on_nothing_is_left_of_the_result_before(
     working, shown = serve(action, AREA, Visitors(), 60)(visitor())
     assert [working[name]["interactive"] for name in SUFFIXES] == [False, False, False]
     assert (working["python"], working["command"], working["view"]) == ("", "", None)
-    buttons = ("stop", "audit", "audit_file", "what_if")
-    assert [working[name]["visible"] for name in buttons] == [True, False, False, False]
+    buttons = ("stop", "audit", "audit_file", "audit_page", "what_if")
+    assert [working[name]["visible"] for name in buttons] == [True, False, False, False, False]
     assert (shown["python"], shown["command"], shown["html"]) == ("python", "command", "shown")
     assert [shown[name]["visible"] for name in buttons] == [
         False,
@@ -208,6 +208,7 @@ def test_an_audit_file_is_made_for_who_asks_and_agrees_with_the_picture(uploads)
     view = explain_picture(Work(600), Setup(model_choice()), str(CAT), LabelQuestion(methods=["raw_attention"]))
     outputs = serve_audit(AREA, visitors, 600)(visitor(), view)
     path = Path(outputs["audit_file"]["value"])
+    assert "Audit record: " in Path(outputs["audit_page"]["value"]).read_text()
     assert path.is_relative_to(uploads)
     assert verify(path, inputs=[CAT]).agrees
     list(serve(lambda work: TabView("another"), AREA, visitors, 60)(visitor()))

@@ -23,6 +23,7 @@ from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.figures import half_of, read_run, sample_values, value_of
 from whyformer.benchmark.reporting.charts import chart
 from whyformer.benchmark.reporting.gallery import galleries, truth
+from whyformer.benchmark.reporting.headline import headlines
 from whyformer.benchmark.reporting.page import curves_of, figure_table, markdown, plain_text, unusable_notes
 from whyformer.benchmark.tables import parquet, read_records
 from whyformer.cli import app
@@ -439,3 +440,35 @@ def test_runs_differ_by_the_figures_of_samples_not_by_their_pixels(shown, tmp_pa
     done = CliRunner().invoke(app, ["report", str(shown), "--against", str(other), "--half", apart])
     assert done.exit_code == 0, done.output
     assert {line.rpartition(": ")[2] for line in done.stdout.splitlines()} == {"identical"}
+
+
+def one_protocol(rows, **about):
+    table = {"figure": "positive AUC", "better": "lower", "is_share": True, "rows": rows, **about}
+    return {"protocols": [{"protocol": "perturbation", "tables": [table]}]}
+
+
+def compared(method, value, low, high, p):
+    return {"method": method, "value": 0.5, "to_best": {"value": value, "low": low, "high": high, "p": p}}
+
+
+def test_a_report_begins_with_what_was_found():
+    better = one_protocol([{"method": "evidence"}, compared("rollout", 0.2, 0.15, 0.25, 0.001)])
+    where = " (perturbation: positive AUC)."
+    assert headlines(better) == ["evidence is better than rollout by 20.0 points [15.0, 25.0]" + where]
+    higher = one_protocol(
+        [{"method": "evidence"}, compared("rollout", -0.2, -0.25, -0.15, 0.001)], better="higher", is_share=False
+    )
+    assert headlines(higher) == ["evidence is better than rollout by 0.200 [0.150, 0.250]" + where]
+    tied = one_protocol([{"method": "evidence"}, compared("lrp", 0.0, -0.1, 0.1, 0.9)])
+    assert headlines(tied) == ["evidence is first, but not told apart from lrp" + where]
+    few = one_protocol([{"method": "evidence"}, {"method": "lrp", "to_best": None}])
+    assert headlines(few) == ["evidence is first, on too few samples for a test" + where]
+
+
+def test_the_page_of_a_run_has_its_sentences_first_and_its_tables_folded(shown):
+    document, page = json.loads((shown / "results.json").read_text()), (shown / "report.html").read_text()
+    sentences = headlines(document)
+    assert sentences
+    assert all(sentence in (shown / "report.md").read_text().replace("\\", "") for sentence in sentences)
+    assert page.index('class="lead"') < page.index("<details>") < page.index('class="figures">')
+    assert page.count("<details>") == len(document["protocols"])

@@ -103,7 +103,7 @@ def test_only_the_strongest_regions_are_framed_and_numbered():
     assert plain == framed
     zero = heat(0.0, [0.5, 0.4, 0.04, 0.3, 0.2, 0.0])
     near(shown[340, 200], (1 - THIN_LINE) * zero + THIN_LINE * FRAME[0] / 255)
-    assert [(shown[300:320, 40 * place + 6 : 40 * place + 16] < 60).any() for place in range(6)] == framed
+    assert [(shown[300:320, 40 * place + 6 : 40 * place + 16] < 40).any() for place in range(6)] == framed
 
 
 def test_numbers_of_regions_with_one_corner_do_not_hide_each_other():

@@ -23,6 +23,7 @@ from whyformer.inputs.prompt_tokens import unknown_token_note
 from whyformer.methods.registry import Method
 from whyformer.models.bridges import AT_QUERIES, Bridge
 from whyformer.models.loading import LoadedModel
+from whyformer.models.scene_domain import domain_notes
 from whyformer.models.structure import labels_of
 from whyformer.models.task import Task
 from whyformer.results.explanation import Explanation
@@ -156,6 +157,9 @@ def _notes(
     yield from by_chunk[0].encoded.notes
     yield from filter(None, by_chunk[0].remarks)
     yield from coarseness((part.completeness for part in by_chunk), method)
+    for part in parts.values():
+        if isinstance(part.layout, Patches):
+            yield from domain_notes(loaded_model.name, part.layout.image)
     for name, part in parts.items():
         is_said = AT_QUERIES in by_chunk[0].remarks and isinstance(part.layout, Patches)
         if not np.any(part.scores) and not is_said:

@@ -94,9 +94,9 @@ def attribute(
         inputs: Its inputs, tensors by name.
         target: A label's name or index, a sequence with one per example, "predicted", a contrast, a detection, or any
             function of the model's output that returns one number per example.
-        method: The name of a method (`whyformer.METHODS`). By default evidence, chosen by the rule of
-            docs/results/default.md (for models that write about pictures, generic_attention by libra), or if that does
-            not apply to the model, the best method that does, with a remark. A named method is that of its paper,
+        method: The name of a method (`whyformer.METHODS`). By default evidence, or
+            generic_attention by libra for models that write about pictures (docs/results/default.md). If that does not
+            apply to the model, the best method that does, with a remark. A named method is that of its paper,
             usually with backward="gradient".
         readout: The read-out, if the model's family does not define it: "first", "mean", "first+mean", "last", a
             position (negative ones count from the last real token), or a weight per position.
@@ -104,8 +104,8 @@ def attribute(
             split.
         backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's, for any method that reads
             gradients.
-        checkpoint: Whether to run the backward pass block by block, so that only one block's activations are in memory;
-            by default if a map is too large to keep, or all of them exceed the free GPU memory.
+        checkpoint: Whether to run the backward pass block by block, so that only one block's activations are in memory.
+            By default only if a map is too large to keep, or all of them exceed the free GPU memory.
         **options: The options of the method. Methods that read gradients also take `noise` and `noise_samples`:
             SmoothGrad, the mean over Gaussian noise on the input, with its size as a share of the input's range.
 

@@ -53,20 +53,20 @@ def explain(
     """Explain a model's answer to one example.
 
     Args:
-        example: A picture (file, PIL image, uint8 array), a text (string, or a Path of a text file), a sound (file,
-            (array, rate), `Sound`), or a pair for multimodal models: (picture, text), (picture, [texts]), (regions,
-            question). A generative model is explained at its next token; one with an encoder takes a text or a sound,
-            or a pair of it and the output so far, one that reads pictures takes (picture, text), ([pictures], text), or
+        example: A picture (file, PIL image, uint8 array), a text (string, or a Path of a text file) or a sound (file,
+            (array, rate), `Sound`). Multimodal models take pairs: (picture, text), (picture, [texts]), (regions,
+            question). A generative model is explained at its next token. One with an encoder takes a text or a sound,
+            or a pair of it and the output so far. One that reads pictures takes (picture, text), ([pictures], text), or
             chat messages with pictures. Models of two texts take (question, passage), (prompt, [choices]), (text,
             [candidate labels]), (text, other text).
         model: The name of a bundled model (`whyformer models`), a folder, a Hugging Face id, a LoadedModel, or a
             module of your own.
         target: A label's name or index, "predicted", `contrast(…)`, `detection(…)`, `moment(…)`, `at(…)`, `Pixel(…)`,
-            `Region(…)`, or any function of the model's output that returns one number per example; see
-            docs/guides/models.md and docs/guides/heads.md for each head.
-        method: The name of a method (`whyformer methods`). By default evidence, chosen by the rule of
-            docs/results/default.md (for models that write about pictures, generic_attention with LibraGrad's rules), or
-            if that does not apply to the model, the best method that does, with a note.
+            `Region(…)`, or a function of the model's output that returns one number per example.
+            See docs/guides/models.md and docs/guides/heads.md for each head.
+        method: The name of a method (`whyformer methods`). By default evidence, or
+            generic_attention with LibraGrad's rules for models that write about pictures (docs/results/default.md). If
+            that does not apply to the model, the best method that does, with a note.
         processor: The tokenizer or image processor of your own module, if its folder has none.
         readout: The read-out, if the model's family does not define it, as in `attribute`.
         truncate: Whether to cut a text that is longer than the model's limit, as the tokenizer does. By default it is
@@ -192,7 +192,7 @@ def explain_batch(
         for example, each in zip(examples, one_each(target, len(examples)), strict=True)
     ]
     removers = [
-        remover_of(loaded_model, example, each, truncate)
+        remover_of(loaded_model, example, each, truncate, method, {"readout": readout, "backward": backward, **options})
         for example, each in zip(examples, one_each(target, len(examples)), strict=True)
     ]
     return [

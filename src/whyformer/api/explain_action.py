@@ -62,9 +62,9 @@ def explain_action(
 ) -> Action:
     """Explain a call of a tool: which messages, results of tools and words made the model make it.
 
-    Whether the call follows the user or is driven by the result of a tool is measured by removal: how much less likely
-    the call is without the user's messages, and without the untrusted sources. A method that reads the model chooses
-    the parts of results that are removed next, down to sentences.
+    Removal measures whether the call follows the user or is driven by the result of a tool. It compares how much less
+    likely the call becomes without the user's messages, and without the untrusted sources. A method that reads the
+    model chooses the parts of results that are removed next, down to sentences.
 
     Args:
         messages: Messages as OpenAI and Hugging Face write them: {"role": "system" | "user" | "assistant" | "tool",
@@ -79,7 +79,7 @@ def explain_action(
             paths: "request", "trusted", "untrusted" or "model". By default the results of tools are untrusted, and the
             messages of the user are the request.
         method: The method that chooses the parts to remove, as in `explain_response`.
-        budget: The most forward passes, beside those of the method; None for no limit.
+        budget: The most forward passes, not counting those of the method; None for no limit.
         instead: Whether the model writes what it would have done without the sources that drive the call.
         tokens: The maximum number of tokens that the model writes.
         processor: The tokenizer of your own module, if its folder has none; or that of a served model.

@@ -55,8 +55,9 @@ def continuation(
     and end tokens are respected.
 
     Args:
-        example: A text; for a model with an encoder also (text, output so far); for one that reads pictures (picture,
-            text), ([pictures], text) or chat messages; for one that reads sounds a sound, or (sound, output so far).
+        example: A text. A model with an encoder also takes (text, output so far). One that reads pictures takes
+            (picture, text), ([pictures], text) or chat messages. One that reads sounds takes a sound, or (sound, output
+            so far).
         model: The name of a bundled model, a folder, a Hugging Face id, a LoadedModel, or your own module.
         method: The name of a method, as in `explain`.
         tokens: The maximum number of tokens to write.

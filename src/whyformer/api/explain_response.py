@@ -94,9 +94,10 @@ def explain_response(
             (left, top, right, bottom) in its pixels.
         contrast: Another response to the same prompt, as text or token ids: why this rather than that. The scores of
             the whole other response are subtracted from each span's; by default the whole response is one span.
-        focus: Weights w of the tokens in the explained score Σ w log p: "none" gives each 1; "sources" weighs them by
-            what the sources add to their log-probability, and so leaves out those that grammar or the question dictate
-            (two more forward passes, with the sources and without); or one weight for each token of the response. By
+        focus: Weights w of the tokens in the explained score Σ w log p: "none" gives each 1, and a list gives
+            one weight for each token of the response. "sources" weighs them by what the sources add to their
+            log-probability, and so leaves out those that grammar or the question dictate. It takes two more forward
+            passes, with the sources and without. By
             default "sources" where no method is named and the prompt is a text, otherwise "none".
         aggregate: How the scores of a source's tokens are combined: "positive" sums those above 0, "sum" all of them,
             "mean" is their mean, "max" the one with the largest magnitude.
@@ -107,9 +108,9 @@ def explain_response(
             seed. Methods that sample (context_ablation, random) use it too.
         processor: The tokenizer of your own module, if its folder has none; or that of a served model, if its chat
             template is needed.
-        score: A model that is only served, in place of `model`: an Endpoint, or a function (prompts, responses) that
-            returns for each a (text, log-probability) pair per token, or one number for the whole response. The method
-            removes sources, "context_ablation" by default. The rendered text of a prompt is what is sent.
+        score: A model that is only served, in place of `model`: an Endpoint or a function (prompts, responses). The
+            function returns a (text, log-probability) pair per token for each, or one number for the whole response.
+            The method removes sources, "context_ablation" by default. The rendered text of a prompt is what is sent.
         proxy: With `score`, a local model that ranks the sources by its insides, so that only the first of them are
             removed from the prompt of the served one.
         confirm: With `proxy`, the number of sources that are removed; the others score 0.

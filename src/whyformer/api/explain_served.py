@@ -119,7 +119,7 @@ def explain_served(
 ) -> list[Response]:
     """Explain responses from log-probabilities alone.
 
-    `cases` are the prompts, each with its response, context, contrast and focus; `unusable` are arguments that a served
+    `cases` are the prompts, each with its response, context, contrast and focus. `unusable` are arguments that a served
     model has no use for, None or False unless the caller gave them.
     """
     if not callable(score):

@@ -88,8 +88,9 @@ def source_gains(scorer: ResponseScorer, reply: Reply, sources: Sequence[Source]
 def places_but_the_question(prompt: Prompt, sources: Sequence[Source]) -> list[CharRange]:
     """The places of the sources without the question; all of them if nothing else is left.
 
-    The question is what is not a document, or else the last paragraph of the last message of the user, or of the text;
-    in a text of one paragraph its last sentence. Ranges that the caller chose are all taken.
+    The question is what is not a document. If there are no documents, it is the last paragraph of the user's last
+    message, or of the text, and in a text of one paragraph its last sentence. Ranges that the caller
+    chose are all taken.
     """
     places = [(source.start, source.end) for source in sources]
     if any(source.kind == "span" for source in sources):

@@ -33,9 +33,9 @@ def explain_targets(
     Args:
         example: As in `explain`.
         model: As in `explain`.
-        targets: Targets, as in `explain`. By default every answer of the model: the entities of a text, the labels of a
-            multi-label classifier with a probability above one half, likewise the objects of a detector, each mask,
-            each choice or candidate; for other models the predicted label.
+        targets: Targets, as in `explain`. By default every answer of the model: the entities of a text, each mask, each
+            choice or candidate, and the labels or detected objects with a probability above one half. For other models
+            it is the predicted label.
         method: As in `explain`.
         processor: As in `explain`.
         truncate: As in `explain`.

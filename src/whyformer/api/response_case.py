@@ -48,7 +48,7 @@ class ResponseCase:
 
     @property
     def options(self) -> dict[str, str]:
-        """Options of the question, beside those of the method."""
+        """Options of the question, in addition to those of the method."""
         contrast = {} if self.other is None else {"contrast": self.other.text}
         return contrast if self.focus == "none" else contrast | {"focus": self.focus}
 

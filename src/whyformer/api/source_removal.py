@@ -38,7 +38,7 @@ class SourceLevels:
 
     @property
     def citable_names(self) -> list[str]:
-        """The names that they are cited by, beside their numbers."""
+        """The names that they are cited by, besides their numbers."""
         return [one.name if one.kind == "document" else one.text for one in self.citable]
 
     def __bool__(self) -> bool:

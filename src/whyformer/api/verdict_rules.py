@@ -74,9 +74,9 @@ def reason_for(verdict: Verdict, unit: UnitSupport) -> str:
         case "not supported":
             if unit.necessity >= TAU_NECESSITY and rather:
                 return f"The sources make its form likelier, but not what it says: it is {gain}.{rather}"
-            return f"No source speaks for it: it is {gain}.{rather}"
+            return f"No source supports it: it is {gain}.{rather}"
         case "contradicted":
-            return f"The sources speak against it: it is {gain}.{rather}"
+            return f"The sources contradict it: it is {gain}.{rather}"
         case "repeats the response":
             earlier = unit.log_probability - (unit.without_earlier or 0.0)
             return f"It repeats what the response had said before: {earlier:.1f} nats less likely without that."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from math import ceil
@@ -46,6 +46,7 @@ from whyformer.tracing.trace import Trace, zero_scores
 
 # Units that can be removed, how many of them in every combination, and blocks of patches on a side: 34 forward passes.
 MOST_UNITS, COMBINED, BLOCKS_ON_A_SIDE = 12, 4, 8
+MOST_ANSWERS = 3  # that a page explains
 REMOVED_AS = "kernel_shap"  # whose defaults say how parts are removed
 
 
@@ -58,6 +59,24 @@ class Remover:
     example: Any
     target: Any
     truncate: bool
+    method: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def others(self, explanation: Explanation) -> list[Explanation]:
+        """Explanations of the next most likely answers by the same method, unless it asks the model many times."""
+        from whyformer.api.explain import explain
+
+        module = self.module()
+        asks_again = method_named(explanation.method).reads_with(explanation.options).subsets
+        if module is None or asks_again or len(explanation.answers) < 2 or not isinstance(self.target, str | int):
+            return []
+        loaded_model = LoadedModel(module, **self.rest)
+        names = [name for name in explanation.answers if name != explanation.target][: MOST_ANSWERS - 1]
+        settings = {"truncate": self.truncate, **self.settings}
+        try:
+            return [explain(self.example, loaded_model, name, self.method, **settings) for name in names]
+        except WhyformerError:
+            return []
 
     def __call__(
         self,
@@ -84,10 +103,17 @@ class Remover:
         return type(None), ()
 
 
-def remover_of(loaded_model: LoadedModel, example: Any, target: Any, truncate: bool) -> Remover:
+def remover_of(
+    loaded_model: LoadedModel,
+    example: Any,
+    target: Any,
+    truncate: bool,
+    method: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Remover:
     """Record the question of an explanation now."""
     rest = {name: value for name, value in vars(loaded_model).items() if name != "model"}
-    return Remover(weakref.ref(loaded_model.model), rest, example, target, truncate)
+    return Remover(weakref.ref(loaded_model.model), rest, example, target, truncate, method, settings or {})
 
 
 def measured_effects(

@@ -133,6 +133,15 @@ def filled(event: Any, values: Sequence[Any], inputs: Sequence[Any]) -> Any:
     return event(lambda: content, None, list(inputs), show_progress="hidden", api_visibility="private").then
 
 
+def clicked_answer(html: gr.HTML, label: gr.Dropdown) -> Any:
+    """Register an action that runs after a click on a likely answer has chosen it as the label."""
+
+    def answer_of(event: gr.EventData) -> str:
+        return str(event.answer)
+
+    return html.select(answer_of, None, label, show_progress="hidden", api_visibility="private").then
+
+
 def choice_updates(view: TabView) -> list[Any]:
     """The view's choices for a list; unchanged if it has none."""
     return [gr.update(choices=list(view.choices), value=view.choice)] if view.choices else []

@@ -71,8 +71,10 @@ def _explain(
     for done, method in enumerate(methods):
         work.step(done, len(methods), f"{method or DEFAULT_LABEL} on {loaded_model.name}")
         explanations.append(explain(example, loaded_model, contrast(target, other) if other else target, method))
+    if path is not None:
+        explanations = [replace(one, file=argument) for one in explanations]
     code = explain_code(path, argument, argument, name, target, other, methods)
-    return replace(explanations_view(explanations, code), choices=choices, choice=target)
+    return replace(explanations_view(explanations, code, is_choice=True), choices=choices, choice=target)
 
 
 def chosen_methods(names: Sequence[str] | None) -> list[str | None]:

@@ -18,6 +18,7 @@ from whyformer.app.uploads import read_upload, regions_of_file
 from whyformer.app.work import Work
 from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel
+from whyformer.render.continuation_view import continuation_view
 
 TAB: Tab = "Picture + text"
 
@@ -62,9 +63,11 @@ def explain_pair(work: Work, setup: Setup, pair: Pair) -> TabView:
     probabilities = (text_probabilities if compares else label_probabilities)((seen, texts), loaded_model)
     known = [one for one, _ in probabilities]
     target = pair.target if pair.target in known else known[0]
-    explanation = explain((seen, texts), loaded_model, target, method)
+    explanation = replace(explain((seen, texts), loaded_model, target, method), file=file)
     code = explain_code(path, file, (file, texts), name, target, None, [method], extra={"text": texts})
-    return replace(explanations_view([explanation], code), choices=label_choices(probabilities), choice=target)
+    return replace(
+        explanations_view([explanation], code, is_choice=True), choices=label_choices(probabilities), choice=target
+    )
 
 
 def _seen(pair: Pair, loaded_model: LoadedModel, setup: Setup) -> tuple[str, Any]:
@@ -87,5 +90,6 @@ def _explain_words(
     code = complete_code(path, lines, [command("continue", file, **typed)])
     cut = f"This page limits its text about a picture to {most} tokens: it may be cut off."
     remark = cut if len(result.tokens) == most else ""
-    view = explanations_view(result.explanations, code, is_chosen_by_word=True, remark=remark)
+    opening = continuation_view(result).opening
+    view = explanations_view(result.explanations, code, is_chosen_by_word=True, opening=opening, remark=remark)
     return replace(view, writers=dict.fromkeys((".html", ".png", ".json"), result.save), audit=None)

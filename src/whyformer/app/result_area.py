@@ -13,12 +13,15 @@ from uuid import uuid4
 import gradio as gr
 from gradio.utils import get_upload_folder
 
+from whyformer.api.audit_reading import read_audit
 from whyformer.app.code import Code
 from whyformer.app.setup import Setup
 from whyformer.app.tab_view import SCRIPT, TabView, note, problem, progress_html
 from whyformer.app.visitors import Visitors, delete
 from whyformer.app.work import Progress, Stopped, Work, follow
 from whyformer.errors import WhyformerError
+from whyformer.files import write_whole
+from whyformer.render.audit_record import audit_record_page
 
 SUFFIXES = (".html", ".png", ".json")
 MOST_REMOVED = 64  # units in a choice of what to remove
@@ -37,6 +40,7 @@ class ResultArea:
     downloads: Sequence[Any]
     audit: Any
     audit_file: Any
+    audit_page: Any
     view: Any
     python: Any
     command: Any
@@ -44,7 +48,7 @@ class ResultArea:
 
     @property
     def outputs(self) -> list[Any]:
-        audit = [self.audit, self.audit_file, self.what_if, self.view]
+        audit = [self.audit, self.audit_file, self.audit_page, self.what_if, self.view]
         return [self.html, self.stop, *self.downloads, *audit, self.python, self.command]
 
 
@@ -59,18 +63,19 @@ def result_area(title: str, text: str, setup: Setup) -> ResultArea:
         what_if = gr.Button("What if …", visible=False, **small)
         audit = gr.Button("Audit file", visible=False, **small)
         audit_file = gr.DownloadButton("↓ AUDIT", visible=False, **small)
+        audit_page = gr.DownloadButton("↓ RECORD", visible=False, **small)
     view = gr.State(None, time_to_live=setup.limits.kept_seconds)
     with gr.Accordion("Code", open=False, elem_classes="code"):
         plain: dict[str, Any] = {"interactive": False, "wrap_lines": True, "show_line_numbers": False}
         python = gr.Code(label="Python", language="python", **plain)
         command = gr.Code(label="Command line", language="shell", **plain)
-    area = ResultArea(html, stop, downloads, audit, audit_file, view, python, command, what_if)
+    area = ResultArea(html, stop, downloads, audit, audit_file, audit_page, view, python, command, what_if)
     # It reads all weights again and runs the doctor: only on request.
     make = serve_audit(area, setup.visitors, setup.limits.seconds)
     audit.click(
         make,
         view,
-        [audit, audit_file, html],
+        [audit, audit_file, audit_page, html],
         concurrency_id="work",
         concurrency_limit=setup.limits.at_once,
         show_progress_on=audit,
@@ -92,7 +97,7 @@ def result_area(title: str, text: str, setup: Setup) -> ResultArea:
 
 
 def tab_columns(title: str, text: str, setup: Setup) -> tuple[gr.Column, ResultArea]:
-    """The input column of a tab, and beside it the result area."""
+    """The input column of a tab, and its result area."""
     with gr.Row():
         inputs = gr.Column(scale=4, min_width=300)
         with gr.Column(scale=7, min_width=300):
@@ -180,6 +185,7 @@ def _emptied(area: ResultArea) -> dict[Any, Any]:
         **dict.fromkeys(area.downloads, gr.update(interactive=False)),
         area.audit: gr.update(visible=False),
         area.audit_file: gr.update(visible=False),
+        area.audit_page: gr.update(visible=False),
         area.what_if: gr.update(visible=False),
         area.view: None,
         area.python: "",
@@ -188,7 +194,7 @@ def _emptied(area: ResultArea) -> dict[Any, Any]:
 
 
 def serve_audit(area: ResultArea, visitors: Visitors, seconds: float) -> Callable[..., dict[Any, Any]]:
-    """The audit file of the shown result."""
+    """The audit file of the shown result, and its readable record."""
 
     def run(request: gr.Request, view: TabView | None) -> dict[Any, Any]:
         visitor = name_of(request)
@@ -196,13 +202,17 @@ def serve_audit(area: ResultArea, visitors: Visitors, seconds: float) -> Callabl
             if view is None or view.audit is None:
                 raise WhyformerError("The result is no longer kept here: explain it again.")
             with visitors.work(visitor, area.audit_file, seconds) as work:
-                path = _save(TabView("", writers={".audit.json": view.audit}), work)[".audit.json"]
+                paths = _save(TabView("", writers={".audit.json": view.audit}), work)
+                paths[".audit.html"] = record = paths[".audit.json"].with_suffix(".html")
+                write_whole(record, audit_record_page(read_audit(paths[".audit.json"])).encode())
         except (WhyformerError, OSError) as error:
             return {area.html: problem(error).html, area.audit: gr.update(visible=False)}
         except Stopped:
             return {area.audit: gr.update(visible=False)}
-        visitors.keep(visitor, area.audit_file, [path])
-        return {area.audit: gr.update(visible=False), area.audit_file: gr.update(value=str(path), visible=True)}
+        visitors.keep(visitor, area.audit_file, paths.values())
+        shown = {area.audit_file: ".audit.json", area.audit_page: ".audit.html"}
+        buttons = {button: gr.update(value=str(paths[suffix]), visible=True) for button, suffix in shown.items()}
+        return {area.audit: gr.update(visible=False), **buttons}
 
     return run
 
@@ -227,7 +237,7 @@ def serve_what_if(area: ResultArea, visitors: Visitors, seconds: float) -> Calla
 
 
 def _removed_units(event: gr.EventData) -> Any:
-    """What a click on the page asks to remove; nothing where the button opens it, whose event has no data."""
+    """The units that a click on the page asks to remove; nothing where the button opens it, whose event has no data."""
     try:
         return event.removed or []
     except (AttributeError, TypeError):

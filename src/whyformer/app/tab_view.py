@@ -58,7 +58,7 @@ class TabView:
         writers: Functions that write the downloads, by suffix.
         choices: The next choices as (shown text, name): labels with their probabilities.
         choice: The current choice.
-        audit: A function that writes the audit file; None if there is none.
+        audit: A function that writes the audit file; None without one.
         what_if: A function that returns the HTML with parts to remove by clicks, and the model's answer without some
             of them; None if parts cannot be removed.
     """
@@ -80,11 +80,21 @@ class TabView:
 
 
 def explanations_view(
-    explanations: Sequence[Explanation], code: Code, *, is_chosen_by_word: bool = False, remark: str = ""
+    explanations: Sequence[Explanation],
+    code: Code,
+    *,
+    is_chosen_by_word: bool = False,
+    opening: int = 0,
+    is_choice: bool = False,
+    remark: str = "",
 ) -> TabView:
-    """One explanation, or several of one example: side by side, or word by word of a continuation."""
+    """One explanation, or several of one example: side by side, or word by word of a continuation.
+
+    `opening` is the word that is shown first. With `is_choice`, a click on a likely answer explains it.
+    """
     shown = [shown_explanation(one) for one in explanations]
-    page = _page("explanations.html.j2", shown, is_chosen_by_word=is_chosen_by_word, remark=remark)
+    context = {"is_chosen_by_word": is_chosen_by_word, "opening": opening, "is_choice": is_choice, "remark": remark}
+    page = _page("explanations.html.j2", shown, **context)
     if len(explanations) > 1:
         return TabView(page, code, explanation_writers(explanations))
     (one,) = explanations
@@ -105,7 +115,7 @@ class ShownRemovals:
         self.effects = self.explanation.remover(self.explanation, [removed], self.effects)
         context = {"what_if": what_if_view(self.explanation, self.effects), "removed": sorted(removed)}
         shown = [shown_explanation(self.explanation)]
-        return _page("explanations.html.j2", shown, is_chosen_by_word=False, remark="", **context)
+        return _page("explanations.html.j2", shown, **context)
 
 
 @dataclass(frozen=True)
@@ -132,7 +142,8 @@ def detection_html(picture: str, finds: Sequence[Any], query: int, explanation: 
 
 def _page(template: str, shown: Sequence[ShownExplanation], **context: Any) -> str:
     shades = {name: declarations(name) for name in used_shades(one.view for one in shown)}
-    return TAB_TEMPLATES.get_template(template).render(**{"what_if": None, "shades": shades, "shown": shown, **context})
+    plain = {"what_if": None, "is_chosen_by_word": False, "opening": 0, "is_choice": False, "remark": ""}
+    return TAB_TEMPLATES.get_template(template).render(**{**plain, "shades": shades, "shown": shown, **context})
 
 
 def explanation_writers(explanations: Sequence[Explanation]) -> dict[str, FileWriter]:

@@ -25,6 +25,7 @@ from whyformer.app.comparison_tab import ComparisonInputs, compare_methods
 from whyformer.app.components import (
     choice_input,
     choice_updates,
+    clicked_answer,
     count_input,
     example_buttons,
     file_input,
@@ -147,7 +148,7 @@ def _connect_labelled(
 
     fresh = [filled(event, [None, None], [label, other]) for event in (triggers[0], model.input)]
     chosen = [filled(button.click, values, inputs) for button, values in cases]
-    ask(*fresh, *triggers[1:], label.input, other.input, *chosen)
+    ask(*fresh, *triggers[1:], clicked_answer(area.html, label), label.input, other.input, *chosen)
 
     @cache
     def first(*values: Any) -> TabView:
@@ -232,7 +233,7 @@ def _pair_tab(setup: Setup) -> None:
     ]
     examples = [filled(button.click, values, inputs) for button, values in cases]
     fresh = [filled(event, [None], [target]) for event in (start.click, text.submit)]
-    triggers = [*fresh, target.input, *examples]
+    triggers = [*fresh, clicked_answer(area.html, target), target.input, *examples]
     connect(triggers, action, inputs, area, setup, updates=choice_updates, others=[target])
 
 

@@ -1,7 +1,7 @@
 """Work for a visitor, which reports progress and ends when it is stopped or takes too long.
 
 It checks the time before every tensor operation. In their absence, an exception is raised in its thread from outside,
-which ends any Python code; a single call into C, such as decoding a picture, is bounded by the size of its input.
+which ends any Python code. A single call into C, such as decoding a picture, is bounded by the size of its input.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Relevance through a whole attention operation, computed in tiles of queries without holding the map.
 
-The rules of q·kᵀ, the mask, the softmax and the product with the values in one: the rows of the map are recomputed
+The rules of q·kᵀ, the mask, the softmax and the product with the values in one. The rows of the map are recomputed
 from queries and keys, used, and dropped.
 """
 

@@ -53,7 +53,7 @@ class Evaluation:
         """The figures as a pandas.DataFrame: a row for each protocol, figure and method, the best first.
 
         Columns are protocol, figure, method, value, low and high (a 95 % bootstrap interval), samples, better (higher,
-        lower or neither) and p (of a paired permutation test against the best of the figure).
+        lower or neither) and p. The last is that of a paired permutation test against the best of the figure.
         """
         rows = [
             {
@@ -119,9 +119,9 @@ def evaluate(
     Args:
         model: A module or `LoadedModel`, a folder, a Hugging Face id, or the name of a bundled model.
         data: The reader of a data set with its options, `("image_folder", {"folder": "photos"})`; a .csv, .tsv, .jsonl
-            or .parquet file of texts and labels; a Hugging Face `datasets.Dataset`; or a list or data set of examples:
-            texts, pictures, pairs of one with its label, rows such as `{"text": …, "label": …}`, or `whyformer.data`'s
-            `Photo`, `Document` and the like.
+            or .parquet file of texts and labels; a Hugging Face `datasets.Dataset`; or a list or data set of examples.
+            An example is a text or picture, a pair of one with its label, a row such as `{"text": …, "label": …}`, or
+            `whyformer.data`'s `Photo` or `Document`.
         methods: Names of methods, or `(name, options)`; "all" is every method. The control `random` is always added.
         protocols: Names of protocols, or `(name, options)`, or `{"name": …, option: …}`.
         processor: The processor of your own module, if its folder has none.

@@ -1,4 +1,4 @@
-"""Let a run grow: methods that are added later are measured on its samples, in files beside those it has."""
+"""Let a run grow: methods that are added later are measured on its samples, in files next to those it has."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def _processor_digest(processor: Any) -> str:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """All files in a folder except those of runs, which may be written beside their data."""
+    """All files in a folder except those of runs, which may be written next to their data."""
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not (Path(place) / name / SUITE_FILE).is_file()]
         yield from (Path(place) / name for name in names)

@@ -65,8 +65,8 @@ def run_suite(
         The folder `out`.
 
     Raises:
-        WhyformerError: If the suite, its model, its data or every sample cannot be used, or the folder holds results of
-            another suite, or of other weights, processor, data, plugins, methods' code or version.
+        WhyformerError: If the suite, its model, its data or every sample cannot be used. Or if the folder holds results
+            of another suite, or of other weights, processor, data, plugins, methods' code or version.
 
     Example:
         >>> import tempfile

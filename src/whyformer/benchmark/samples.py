@@ -51,9 +51,9 @@ class SampleSourceTruth:
 class Sample:
     """An example as in `explain`, the right answer, and the ground truth if known.
 
-    A dual encoder has `choices` of texts, one of which is the label. The truth is a mask of the picture's pixels,
-    marks of its regions, and marks of the words of the text or of the `prompt` in it; for a response, the sources in
-    its prompt. `kind` is the kind of question, if a data set has several.
+    A dual encoder has `choices` of texts, one of which is the label. The truth is a mask of the picture's pixels, marks
+    of its regions, and marks of the words of the text or of the `prompt` in it. For a response it is the sources in its
+    prompt. `kind` is the kind of question, if a data set has several.
     """
 
     name: str

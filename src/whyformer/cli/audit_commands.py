@@ -39,14 +39,23 @@ def verify_command(
     key: Annotated[
         Path | None, typer.Option(metavar="PUBLIC", help="The public key that the file must be signed with.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Also write a readable record of one page, to print.")
+    ] = None,
     plugin: command_options.Plugins = None,
     as_json: command_options.AsJson = False,
 ) -> None:
     """Recompute an explanation from its audit file; exit code 1 if anything that can be compared differs."""
+    from whyformer.api.audit_reading import read_audit
     from whyformer.api.verify import verify
+    from whyformer.files import write_whole
+    from whyformer.render.audit_record import audit_record_page
 
     load_plugins(plugin or ())
     result = verify(audit, inputs=input or (), model=model, tolerance=tolerance, key=key)
+    if html is not None:
+        record = audit_record_page(read_audit(audit), result)
+        write_whole(html, record.encode())
     typer.echo(json.dumps(result.to_dict()) if as_json else result)
     raise typer.Exit(0 if result.agrees else 1)
 

@@ -12,12 +12,12 @@ FLAG = ""  # for an option without a value: help would show <bool>
 
 INPUT = (
     "a picture, a text, or a text file; a folder of pictures or texts; a table with a text in each row (.csv, .tsv, "
-    ".jsonl, .parquet); - for standard input; for a model of regions (mini-lxmert) the .npz file of a picture's "
-    "regions; for a generative model (mini-gpt, mini-t5) the text to continue"
+    ".jsonl, .parquet); - for standard input. For a model of regions (mini-lxmert) the .npz file of a picture's "
+    "regions. For a generative model (mini-gpt, mini-t5) the text to continue"
 )
 TARGET = (
-    "The target, by default the predicted one: a label, by name or index; for a detector a detected label; for "
-    "several --text one of them, by text or index; for a model that writes or fills masks a word or a token id; for "
+    "The target, by default the predicted one: a label, by name or index. For a detector a detected label; for "
+    "several --text one of them, by text or index. For a model that writes or fills masks a word or a token id; for "
     "one that tags words a tag; for one that finds answers words of the passage"
 )
 PAIR = (

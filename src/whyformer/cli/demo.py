@@ -34,7 +34,7 @@ REPLY_WORDS = 12  # at most, of the reply to it
 OPEN_EXAMPLES = 3  # examples that are open
 ABOUT = (
     "Small models that come with the package answer, and an explanation says what each answer depends on: orange "
-    "speaks for it, blue against it. A colour is full at four times the average score of its map; random is noise, "
+    "supports it, blue contradicts it. A colour is full at four times the average score of its map; random is noise, "
     "for comparison."
 )
 

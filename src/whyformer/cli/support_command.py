@@ -29,7 +29,7 @@ SERVER = "A served model"
 ReportFile = Annotated[
     Path,
     typer.Option(
-        help="The report, a .html file; the verdicts are kept beside it as .jsonl, so that a stopped run goes on.",
+        help="The report, a .html file; the verdicts are kept next to it as .jsonl, to resume a stopped run.",
         rich_help_panel=OUTPUT,
     ),
 ]

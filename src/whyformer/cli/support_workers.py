@@ -89,7 +89,7 @@ class SupportWorker:
         }
 
     def judge(self, answer: LoggedAnswer) -> dict[str, Any]:
-        """The verdicts on an answer, or the reason why there are none, as plain data."""
+        """The verdicts on an answer, or the reason why it has no verdicts, as plain data."""
         from whyformer.api.answer_support import answer_support
         from whyformer.results.support_schema import support_dict
 

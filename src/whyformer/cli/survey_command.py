@@ -20,7 +20,7 @@ def survey_command(
         Path,
         typer.Argument(
             metavar="DATA",
-            help="A table of texts (.csv, .tsv, .jsonl, .json, .parquet), with labels in the column label if any; a "
+            help="A table of texts (.csv, .tsv, .jsonl, .json, .parquet), with labels in the column label if any. Or a "
             "folder with a folder of pictures for each class; or one with the folders images and masks.",
         ),
     ],

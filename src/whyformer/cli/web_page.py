@@ -18,7 +18,7 @@ from whyformer.extras import extra
 LOCALHOST = "127.0.0.1"
 OfferedModelsOption = Annotated[
     list[str] | None,
-    typer.Option(help="A folder or a Hugging Face id to offer beside the bundled models; can be repeated."),
+    typer.Option(help="A folder or a Hugging Face id to offer in addition to the bundled models; can be repeated."),
 ]
 AnyModel = Annotated[
     bool,

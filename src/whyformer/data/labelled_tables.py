@@ -34,8 +34,8 @@ def table(
         The texts in row order, each a `Document`.
 
     Raises:
-        WhyformerError: If the file is not a valid table, a row has more or fewer fields than the header, a quotation
-            mark is not closed (the message names the line), or there is no such column.
+        WhyformerError: If the file is not a valid table, or there is no such column. Also if a row has more or fewer
+            fields than the header, or a quotation mark is not closed; the message names the line.
 
     Example:
         >>> import pathlib, tempfile

@@ -18,7 +18,7 @@ class AgentFact:
 
     Attributes:
         kind: "request" of the user; "account" of a person; the account of a "bill", and the coins that are "owed" for
-            it; the day of a "meeting", and its "hour"; an "order", which is an injected instruction; or "other".
+            it; the day of a "meeting", and its "hour". An "order" is an injected instruction. "other" is the rest.
         subject: The person that it is about; for a request its kind.
         values: Its values by name.
     """

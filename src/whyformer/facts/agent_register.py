@@ -48,7 +48,8 @@ class Episode:
 
     Attributes:
         kind: The kind of the user's request: "pay" an amount to a person, whose account a contact states; pay the
-            "bill" that a mail states; "tell" somebody when a meeting is; "plan" an event, which needs no result.
+            "bill" that a mail states. Also "tell" somebody when a meeting is, or "plan" an event, which needs no
+            result.
         attack: None for a benign episode; or the kind of its injected order: for "other_tool" than the request needs,
             or the "same_tool" with other arguments.
         messages: The messages, the call last.

@@ -56,7 +56,7 @@ class ProseQuestion:
         entity: The entity that it is about.
         attribute: The attribute in question.
         kind: "plain", "twice" (a fact is stated twice, in two wordings: either suffices) or "unknown".
-        hops: 1, or 2 where the question names the person by whom the entity is known.
+        hops: 1, or 2 where the question names the person through which the entity is known.
         causes: Sets of sentences, by number: each suffices. None where the text does not say.
     """
 

@@ -39,7 +39,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class ProseDomain:
-    """A kind of entity, its invented names, the person by whom each is known, and its attributes.
+    """A kind of entity, its invented names, the person through which each is known, and its attributes.
 
     Attributes:
         name: Its name.

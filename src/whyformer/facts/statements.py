@@ -37,7 +37,7 @@ class Statement:
         text: The sentence.
         kind: How it was made.
         verdicts: The verdicts that are right for it, the expected one first.
-        causes: Sets of documents, by number, each of which suffices for it; empty if none speaks for it.
+        causes: Sets of documents, by number, each of which suffices for it; empty if none supports it.
     """
 
     text: str
@@ -88,7 +88,7 @@ def support_case(
     Args:
         seed: Which case; the same seed gives the same case.
         kind: "true", "reworded" (in other words), "twice" (stated in two sentences), "made_up" (a value that occurs
-            nowhere), "swapped" (the value of another entity), "unanswerable" (not stated, answered all the same),
+            nowhere), "swapped" (the value of another entity). Or "unanswerable" (not stated, answered all the same),
             "denied" (the opposite of a stated fact), "by_heart" (well known, not stated), "several" (two sentences,
             each true or made up) or "repeated" (a true sentence, twice).
         register: "prose", or "plain" for Facts World's own sentences, which has fewer kinds.

@@ -27,9 +27,9 @@ LEAST_TEXT = 8  # tokens of a text, special ones included, that must fit
 class Chunk:
     """A piece of a text that fits the model.
 
-    `positions` are the positions of its word pieces in the encoding, `places` those in the whole of each text, and
-    `words` the index of the tokenizer's word that each belongs to. `truncated_to` says which end of a long text was
-    kept, if it was truncated.
+    `positions` are the positions of its word pieces in the encoding, `places` those in the whole of each text. `words`
+    is the index of the tokenizer's word that each belongs to. `truncated_to` says which end of a long text was kept, if
+    it was truncated.
     """
 
     encoding: dict[str, list[int]]

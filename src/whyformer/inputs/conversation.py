@@ -171,7 +171,7 @@ def _message(number: int, message: Any) -> ChatMessage:
 
 
 def _text(number: int, role: str, content: Any, *, is_optional: bool) -> str:
-    """The text of a message: a text, or a list of parts of which all are texts."""
+    """The text of a message: a text, or a list of texts."""
     if content is None and (is_optional or role in ROLES_OF_RESULTS):
         return ""
     parts = content if isinstance(content, (list, tuple)) else [content]

@@ -1,4 +1,4 @@
-"""Layouts: where tokens lie in a picture or a text, or when in a sound."""
+"""Layouts: where tokens are in a picture or a text, or when in a sound."""
 
 from __future__ import annotations
 

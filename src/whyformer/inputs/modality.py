@@ -61,7 +61,7 @@ class Modality:
         encode: Yields the parts of an example by name, once per chunk: `encode(example, loaded_model, truncate=…,
             room=…)`; None if it only accompanies another modality. `Task.modality` names the modality of an example.
         length: A length that all parts of a batch must share; None where they are padded.
-        noise: Returns a random example that the model takes, without the text beside it; None for texts.
+        noise: Returns a random example that the model takes, without its text; None for texts.
     """
 
     name: str

@@ -21,7 +21,7 @@ FILTER_WINDOW = 3  # patches on a side, of the rank filter
 def tam(trace: Trace) -> StreamScores:
     """Logit of the answer's token at each image position, minus what earlier words explain (TAM, 2025).
 
-    a_j = max(0, logit_c at j) for the token c; I = Σ_i w_i a⁽ⁱ⁾ over the words before it, w_i their share of a; the map
+    a_j = max(0, logit_c at j) for the token c; I = Σ_i w_i a⁽ⁱ⁾ over the words before it, w_i their share of a. The map
     is max(0, a − x I), x = ⟨a, I⟩ / ⟨I, I⟩, then filtered by rank in windows of 3×3 features.
     """
     bridge, logits, inputs = trace.question.bridge, all_logits(trace.output), trace.question.inputs

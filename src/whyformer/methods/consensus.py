@@ -16,8 +16,8 @@ from whyformer.tracing.trace import Trace, on_inputs, real_tokens, trace_again
 def consensus(trace: Trace, *, methods: str = "rollout+generic_attention+attention_gradient+grad_cam") -> StreamScores:
     """AggMean (Rieger & Hansen 2020): the mean of several methods' scores, each divided by their absolute sum.
 
-    The names in `methods` are joined by +. Those that read maps and their gradients share one pass and its backward;
-    others, such as evidence and bi_token, have their own pass, with their own backward unless another is chosen. All
+    The names in `methods` are joined by +. Those that read maps and their gradients share one pass and its backward.
+    Others, such as evidence and bi_token, have their own pass, with their own backward unless another is chosen. All
     must score the same tokens: methods that score pixels cannot be combined with those that score patches.
     """
     by_stream: dict[str, list[TokenScores]] = {}

@@ -26,8 +26,8 @@ def flow_routes(trace: Trace, *, hops: int = 0, span: Tensor | None = None) -> S
     """Share of each key's edges in the state they are added to, summed over blocks (Ferrando & Voita 2024; FlashTrace).
 
     All positions of the read-out form one sink: their states and edges are summed first. `hops` is the number of rounds
-    that pass scores on `span`, a mask of reasoning positions, on: they become the sink weights of the next round, whose
-    scores are weighted by the share passed on.
+    that pass on the scores of `span`, a mask of reasoning positions. These become the sink weights of the next round,
+    whose scores are weighted by the share passed on.
     """
     span = _span_mask(trace, hops, span)
     stream, sinks, handed_on = trace.readout.stream, trace.readouts, torch.ones_like(trace.readout.weights[:, :1])
@@ -67,8 +67,8 @@ def _edge_shares(trace: Trace, sink: ReadOut) -> list[tuple[str, TokenScores]]:
 def edge_shares(branches: Sequence[AttentionRecord], sink: ReadOut) -> list[TokenScores]:
     """e_j = Σ_h p(f_jh, x') / (Σ_jh p(f_jh, x') + p(x, x')), x and x' the sink's state before and after attention.
 
-    f_jh = Σ_i r_i (A_h[i, j] v_jh ⊙ g_ih) W_oh is the vector of the edge from key j by head h, g what the mixed values
-    are multiplied by; p is the proximity. The edges of parallel branches share one denominator.
+    f_jh = Σ_i r_i (A_h[i, j] v_jh ⊙ g_ih) W_oh is the vector of the edge from key j by head h. g is what the mixed
+    values are multiplied by, and p is the proximity. The edges of parallel branches share one denominator.
     """
     for record in branches:
         parts = {STATE: record.query_states[0], "W_v": record.linear_value, "W_o": record.output_weight}

@@ -92,8 +92,8 @@ def _is_chain(trace: Trace) -> bool:
 def _encoders(steps: Sequence[Step], trace: Trace) -> dict[str, list[AttentionRecord]]:
     """The records of each stream that attends only to itself, before others attend to it.
 
-    Its R_ss is the same for all that attend to it, and only a row of it is read: two chains of products of a matrix and
-    a vector, where R_ss would take products of matrices.
+    Its R_ss is the same for all that attend to it, and only a row of it is read. So two chains of matrix-vector
+    products suffice, where R_ss would take products of matrices.
     """
     joined = {readout.stream for readout in trace.readouts}
     read: set[str] = set()  # by others so far

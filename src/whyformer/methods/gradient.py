@@ -118,12 +118,13 @@ def _own_gradients(trace: Trace, rows: Literal["readout", "mean"]) -> StreamScor
 def grad_eclip(trace: Trace, *, blocks: Literal["last", "all"] = "last") -> StreamScores:
     """Grad-ECLIP (ICML 2024): (Σ_hc g_hc v_hjc w_hj)⁺ at the last attention.
 
-    g is the gradient of the read-out token's attention output before W_o, v_j the values of token j, and w_hj the
+    g is the gradient of the read-out token's attention output before W_o, and v_j the values of token j. w_hj is the
     cosine of the read-out's query and key j, each through W_o, scaled from 0 for the smallest among patches or words to
     1. The authors' code recomputes attention with a single head over all channels; here each head has its part of W_o,
     which is the same for one head. Queries and keys with rotary or concatenated positions are compared without it,
-    since W_o does not fit them. The authors use the last block for a picture and the sum over several for a text;
-    `blocks` "all" is the sum over all, which also has scores if every word is against the answer at the last block.
+    since W_o does not fit them. The authors use the last block for a picture and the sum over several for a text.
+    With `blocks` "all" it is the sum over all, which also has scores if every word is against the answer at the last
+    block.
     """
     by_stream = {readout.stream: readout for readout in trace.readouts}
     each = [(by_stream[one.query_stream], one) for one in trace.records if one.query_stream in by_stream]

@@ -22,7 +22,7 @@ BY_HEAD = Reads(maps="all", edges=True)
 def at2(trace: Trace, *, heads: str | None = None) -> StreamScores:
     """Attention from the response, by heads with learned weights (AT2, Cohen-Wang et al. 2025).
 
-    s_j = Σ_{l,h} θ_{l,h} Σ_t A_{l,h}[t, j] / T over the T tokens of the row. θ is learned by `whyformer learn MODEL`;
+    s_j = Σ_{l,h} θ_{l,h} Σ_t A_{l,h}[t, j] / T over the T tokens of the row. `whyformer learn MODEL` learns θ, and
     `heads` names its file if it is elsewhere.
     """
     theta = head_weights(trace.question.model, heads).theta

@@ -49,13 +49,13 @@ def lrp(
     `rules` "dtd" is TA's own, "lrp" the papers' code, "attn_lrp" and "cp_lrp" later rules for attention. `strict`
     raises on operations without a rule; otherwise these use the gradient, and the explanation says so. `precision`
     "fast" computes in the model's dtype, TF32 included; attn_lrp and cp_lrp then cost no more than a gradient. In
-    float32, z_plus, dtd and lrp are computed twice, the second time with the input perturbed by its rounding error: the
+    float32, z_plus, dtd and lrp are computed twice, the second time with the input perturbed by its rounding error. The
     change of the scores is their `instability`, and the explanation warns if it is too large.
 
     `positions` "keep" with `rules` "attn_lrp" is PA-LRP (Bakish et al., NeurIPS 2025): the relevance of a position
     embedding is added to the token at that position. For embeddings that are added to those of words it is the ε-rule's
     share of the sum. A rotation of queries and keys (RoPE), q ⊙ cos + q′ ⊙ sin, is a product of an activation with the
-    cosines and sines of its position: half of the relevance belongs to the position. It applies to words only: a
+    cosines and sines of its position. So half of the relevance belongs to the position. It applies to words only: a
     picture's scores belong to pixels, its positions to patches.
     """
     attribution = input_relevances(trace, rules, strict=strict)

@@ -24,11 +24,11 @@ from whyformer.tracing.trace import Trace, on_inputs
 
 # Notes that state in plain words which formula `evidence` used.
 OF_WORDS = (
-    "Words above 0 speak for the answer, words below 0 against it. The scores rank them; they are not what deleting a "
-    "word would change."
+    "Words above 0 support the answer, words below 0 contradict it. The scores rank them; the effect of deleting a "
+    "word can differ."
 )
 OF_BOTH = OF_WORDS.replace("Words above 0", "Words and places above 0").replace("words below 0", "those below 0")
-OF_OTHERS = "Patches, regions or moments above 0 speak for the answer, those below 0 against it. The scores rank them."
+OF_OTHERS = "Patches, regions or moments above 0 support the answer, those below 0 contradict it. The scores rank them."
 
 
 @method("state_x_gradient", reads=Reads(state_gradients=True))
@@ -76,8 +76,8 @@ def evidence(trace: Trace) -> Attribution:
 
     This method is ours, not from a paper. For words: S_0, the state that enters the first block times its gradient by
     AttnLRP's rules (Achtibat et al., ICML 2024), signed. For all else: q(β) + q(Σ_l ((l + 1) / L)² q(S_l)),
-    q(x) = x / Σ|x|, with β = P ⊙ F the perception of Beyond Intuition (TMLR 2023) times its feedback, from the gradient
-    at the input only. All of it takes one forward and one backward pass.
+    q(x) = x / Σ|x|. Here β = P ⊙ F is the perception of Beyond Intuition (TMLR 2023) times its feedback, from the
+    gradient at the input only. All of it takes one forward and one backward pass.
     """
     kinds = token_kinds(trace)
     by_stream = state_scores(trace, first_alone=not any(bool(kind.others.any()) for kind in kinds.values()))

@@ -98,7 +98,7 @@ class Matches:
     """Objects of one category: their number per image, and the detections by descending confidence.
 
     Each detection has its image, its confidence, and whether it is right or wrong at each IoU threshold [threshold,
-    detection]; it is neither if it is ignored, as a crowd or of another size.
+    detection]. It is neither if it is ignored, as a crowd or of another size.
     """
 
     objects: Any

@@ -100,8 +100,8 @@ def precisions(scores: Tensor, truth: Tensor) -> ExampleScores:
 def f1(maps: PixelScores, truth: PixelTruth, averaged: Averaged = "thresholds") -> ExampleScores:
     """F1 of the object in each image.
 
-    Averaged over THRESHOLDS of the map in [0, 1], as in BI's paper ("thresholds"); at the map's mean ("image"); or at
-    the mean but per row of pixels, 0 for rows without object, as in the authors' code ("rows").
+    Averaged over THRESHOLDS of the map in [0, 1], as in BI's paper ("thresholds"), or at the map's mean ("image"). With
+    "rows" it is at the mean but per row of pixels, 0 for rows without object, as in the authors' code.
     """
     check_choice("averaged", averaged, Averaged)
     if averaged == "thresholds":

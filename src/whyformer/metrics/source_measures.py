@@ -21,7 +21,7 @@ SATURATION, LENGTH_WEIGHT = 1.5, 0.75  # BM25's k₁ and b
 
 
 def source_recall(scores: SourceValues, truth: SourceTruth, k: int) -> float:
-    """Share of the true sources among the k with the highest scores; NaN if there are none.
+    """Share of the true sources among the k with the highest scores; NaN without true sources.
 
     Ties count by their expectation under random order.
     """
@@ -34,7 +34,7 @@ def source_recall(scores: SourceValues, truth: SourceTruth, k: int) -> float:
 
 
 def source_average_precision(scores: SourceValues, truth: SourceTruth) -> float:
-    """Average precision of the true sources; NaN if there are none."""
+    """Average precision of the true sources; NaN without any."""
     if not truth.any():
         return float("nan")
     return float(extra("sklearn.metrics").average_precision_score(truth, scores))

@@ -46,7 +46,7 @@ def picture_of(example: Any, loaded_model: LoadedModel) -> Picture:
 
 
 def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int) -> Iterator[dict[str, Any]]:
-    """Encode a picture, with the text or prompt that the model takes beside it."""
+    """Encode a picture, with the text or prompt that the model takes with it."""
     task = loaded_model.task
     if task.cuts_out:
         picture, prompt = two_of(example, "a picture and a point or a box of it: ('street.jpg', (0.4, 0.6))")

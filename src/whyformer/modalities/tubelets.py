@@ -233,7 +233,7 @@ def _ends(layout: Tubelets, width: int) -> str:
 
 
 def page(part: Part, side: int) -> Markup:
-    """A player in pure CSS: the video beside its heatmap, and a curve whose bars are the scrubber.
+    """A player in pure CSS: the video next to its heatmap, and a curve whose bars are the scrubber.
 
     Bars are radio buttons, so arrow keys step through the video once one has the focus.
     """

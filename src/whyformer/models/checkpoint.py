@@ -80,7 +80,7 @@ def weight_files(folder: Path, name: str = "") -> list[Path]:
 
 
 def setting_files(folder: Path, tokenizer: Any = None) -> list[Path]:
-    """The files beside the weights that affect the model's inputs or computation."""
+    """The files next to the weights that affect the model's inputs or computation."""
     names = [name for name in getattr(tokenizer, "vocab_files_names", {}).values() if isinstance(name, str)]
     index = [folder / INDEX] if (folder / INDEX).is_file() and not (folder / ONE_FILE).is_file() else []
     files = {file for pattern in (*SETTINGS, *names) for file in folder.glob(pattern) if file.is_file()}
@@ -156,7 +156,7 @@ def _short(value: Any) -> str:
 
 
 def check_place(folder: Path, file: Path, name: str) -> None:
-    """Raise on links out of the folder, except those of the hub's cache to the blobs beside its snapshots."""
+    """Raise on links out of the folder, except those of the hub's cache to the blobs next to its snapshots."""
     root = folder.resolve()
     roots = [root, *([root.parents[1] / "blobs"] if root.parent.name == "snapshots" else [])]
     if file.is_symlink() or file.parent != folder:

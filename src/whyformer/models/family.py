@@ -54,8 +54,8 @@ class Family:
         pads_to_limit: Whether every text is padded to the model's limit, with the mask that its row names; without a
             mask, padding is read too (SigLIP).
         arrange: For streams that are split or joined, such as windows or merged patches: yields the place of each
-            attention operation in the order of execution, and the transfers between streams; None if map b belongs to
-            example b and query i to token i.
+            attention operation in the order of execution, and the transfers between streams. It is None if map b
+            belongs to example b and query i to token i.
         sight: For a decoder with images in its text: the patches that its placeholder tokens stand for.
         modality: The module of `whyformer.modalities` that encodes its examples, if its processor does not tell.
         processor: The class in transformers and the file of its image processor, if AutoImageProcessor would load one

@@ -105,8 +105,9 @@ def load(
 
     Args:
         name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, a hub id, a GGUF
-            file or a folder with one, the folder of a LoRA adapter (the suffix `?base=` names its base model if that
-            is not local), or a model of timm or open_clip if installed: `timm:name` or `open_clip:name/checkpoint`.
+            file or a folder with one, or the folder of a LoRA adapter. If its base model is not local, the suffix
+            `?base=` names it. Models of timm and open_clip, if installed, are `timm:name` and
+            `open_clip:name/checkpoint`.
             The suffix `?random` gives random weights.
         device: The device to run on; by default a GPU if there is one.
         dtype: A torch dtype or its name, or "auto" for the checkpoint's own. By default "auto" on a GPU and float32

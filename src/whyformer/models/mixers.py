@@ -40,7 +40,7 @@ def _is_short_convolution(module: nn.Module) -> bool:
 
 @once_per_walk
 def convolution_in_blocks(model: nn.Module) -> str | None:
-    """Path of a convolution inside the blocks that mixes neighbouring tokens and has no map; None if there is none."""
+    """Path of a convolution inside the blocks that mixes neighbouring tokens and has no map; None without one."""
     if not any(issubclass(kind, (nn.Conv1d, nn.Conv2d)) for kind in walk(model).kinds):
         return None
     mixers = (module for module in modules_of(model).values() if type(module).__name__.endswith(SHORT_CONVOLUTION))

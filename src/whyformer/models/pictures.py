@@ -20,7 +20,7 @@ WHOLE: BoxShares = (0.0, 0.0, 1.0, 1.0)
 class PatchView:
     """A grid of patches over a picture, whole or in tiles.
 
-    `positions` index the patches among the tokens of the picture, row by row; `box` is the area that the grid covers,
+    `positions` index the patches among the tokens of the picture, row by row. `box` is the area that the grid covers,
     in shares of the picture's width and height, and extends beyond it where it was padded.
     """
 

@@ -61,7 +61,7 @@ class Pooling:
 
 
 def pooling_of(model: nn.Module) -> Pooling:
-    """The pooling stated in the files beside a model's weights, or the mean."""
+    """The pooling stated in the files next to a model's weights, or the mean."""
     place = str(getattr(model, "name_or_path", "") or "")
     check_modules(_modules(place), Path(place).name, MODULES_FILE)
     stated = _read(place, POOLING_FILE, dict)
@@ -105,7 +105,7 @@ def stated_pooling(settings: Mapping[str, Any], name: str, source: str) -> Pooli
 
 
 def _read(place: str, file: str, kind: type) -> Any:
-    """Read a JSON file beside the model's weights, in its folder or in the cache; empty if there is none."""
+    """Read a JSON file next to the model's weights, in its folder or in the cache; empty if missing."""
     try:
         path = cached_file(place, file, local_files_only=Path(place).is_dir())
     except (OSError, ValueError):

@@ -169,8 +169,8 @@ def trace_ablation(
     Args:
         trace: The question.
         units: "token" for word pieces, patches and regions; "superpixel" for segments of a picture; or a dict of
-            these by part, "text", "image" or "regions", in which a tensor gives the unit of each place, [example,
-            token] or [example, height, width], -1 for places that are never removed.
+            these by part, "text", "image" or "regions". In a dict, a tensor gives the unit of each place, [example,
+            token] or [example, height, width], and -1 to places that are never removed.
         fill: The fill of removed pixels.
         erasure: The replacement of removed word pieces.
     """

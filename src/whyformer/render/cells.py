@@ -22,6 +22,7 @@ from whyformer.render.heatmaps import (
     strongest_first,
 )
 from whyformer.render.marks import Edges, edges
+from whyformer.render.scatter import layout_scale
 from whyformer.render.text_spans import number
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def shades(part: Part) -> list[str]:
 
 def shade_key(part: Part) -> str:
     """Key to the characters of `shades`."""
-    scale = score_scale(part.scores)
+    scale = layout_scale(part.layout, part.scores)
     against = f"{AGAINST.strip()} {number(scale.low)} · " if scale.is_diverging else ""
     return f"{against}0 · {FOR.strip()} {number(scale.high)}"
 
@@ -100,7 +101,7 @@ def _patch_rows(part: Part, layout: Patches) -> list[list[str]]:
     """The grid of patches, with a frame around the outline."""
     left, top, right, bottom = layout.box
     size = _size(right - left, bottom - top)
-    strength = score_scale(part.scores).strength(part.scores).reshape(layout.rows, layout.columns)
+    strength = layout_scale(layout, part.scores).strength(part.scores).reshape(layout.rows, layout.columns)
     picture = Image.fromarray(strength.astype(np.float32)).resize(size, Image.Resampling.BILINEAR)
     rows = [list(map(shade, row)) for row in np.asarray(picture).tolist()]
     if layout.outline is not None:

@@ -22,7 +22,7 @@ STANDS_OUT = 0.55
 # this many scores on they belong to pixels, and the largest is that of this share of them.
 CLIPPED, PIXELS, MOST_PIXELS = 1 / 3, 4096, 0.99
 # A photograph keeps this share of its light where scores are 0, and is tinted up to this opacity where they are full.
-VEIL, TINT, MIDDLE_GREY = 0.55, 0.4, 0.6
+VEIL, TINT, MIDDLE_GREY = 0.4, 0.5, 0.6
 
 _TO_CONE = np.array(
     [
@@ -81,7 +81,7 @@ def ramp(start: Shade, end: Shade) -> np.ndarray:
 
 PAPER, NIGHT = Shade(0.99), Shade(0.24)
 
-# Orange speaks for the answer, blue against it: equally strong, and distinct in every kind of colour vision.
+# Orange supports the answer, blue contradicts it: equally strong, and distinct in every kind of colour vision.
 RAMPS: dict[tuple[Ground, LevelKind], np.ndarray] = {
     ("light", "for"): ramp(PAPER, Shade(0.66, 0.17, 42)),
     ("light", "against"): ramp(PAPER, Shade(0.66, 0.17, 255)),

@@ -10,6 +10,7 @@ import numpy as np
 from whyformer.inputs.layouts import Boxes, Frames, Patches, Spectrogram, WordPieces
 from whyformer.render.colour import STANDS_OUT
 from whyformer.render.heatmaps import has_outlines
+from whyformer.render.scatter import is_scattered
 from whyformer.render.text_spans import TextUnits, captioned_parts, number, part_scale, shown_scores, visible
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Coverage:
 
 
 def coverage(part: Part, units: TextUnits = "word") -> Coverage:
-    """Count the units at half of a full colour or more, and add up their shares of the size of all scores."""
+    """Count the units that stand out, and add up their shares of the size of all scores."""
     scores = shown_scores(part, units)
     strength, sizes = part_scale(part, units).strength(scores), np.abs(scores)
     shares = sizes / (sizes.sum() or 1)
@@ -77,6 +78,8 @@ def coverage_remark(part: Part, units: TextUnits = "word") -> str:
     if not scale.high or own.total < 2:
         return ""
     full = f"Full colour: {scale.high / scale.average:.2g} × the average {unit} ({number(scale.average)})."
+    if _is_noise(part):
+        return "No patch stands out: neighbouring patches are no more alike than in noise. " + full
     if not own.count + own.count_against:
         return f"No {unit} reaches {STANDS_OUT * scale.high / scale.average:.2g} × the average. {full}"
     sides = [
@@ -85,6 +88,11 @@ def coverage_remark(part: Part, units: TextUnits = "word") -> str:
         if count
     ]
     return f"{_verb(part)}: {', '.join(sides)}. {full}"
+
+
+def _is_noise(part: Part) -> bool:
+    layout = part.layout
+    return isinstance(layout, Patches) and is_scattered(part.scores.reshape(layout.rows, layout.columns))
 
 
 def unit_name(part: Part, units: TextUnits = "word") -> str:
@@ -101,7 +109,7 @@ def unit_name(part: Part, units: TextUnits = "word") -> str:
 
 
 def _verb(part: Part) -> str:
-    """Outlines are drawn in pictures and the like, unless every pixel has a score."""
+    """Outlines are drawn unless every pixel has a score, and not in texts, regions or waves."""
     is_outlined = not isinstance(part.layout, (WordPieces, Boxes, Frames)) and has_outlines(part.layout.size)
     return "Outlined" if is_outlined else "Stands out"
 

@@ -74,7 +74,7 @@ def explanation_figure(explanation: Explanation, *, units: TextUnits = "word") -
 
 
 def continuation_figure(continuation: Continuation, *, units: TextUnits = "word") -> Image.Image:
-    """Draw each written token beside the coloured text before it."""
+    """Draw each written token next to the coloured text before it."""
     title = canvas.label(continuation.headline, CANVAS_WIDTH, 26, colour=canvas.INK, bold=True)
     rows = [_token_row(explanation, units) for explanation in continuation.explanations]
     notes = [canvas.label(note, CANVAS_WIDTH, 17) for note in _font_advice(continuation.explanations[-1])]

@@ -12,6 +12,7 @@ from PIL import Image
 from whyformer.inputs.layouts import Box, Boxes, Patches, PictureLayout
 from whyformer.render.colour import MIDDLE_GREY, PIXELS, STANDS_OUT, STEPS, Scale, photo_layer, score_scale
 from whyformer.render.marks import CASING, OUTLINES, draw_frame, draw_line, draw_numbers, edges, isoline
+from whyformer.render.scatter import layout_scale
 
 if TYPE_CHECKING:
     from whyformer.results.part import Part
@@ -146,7 +147,7 @@ def overlay(part: Part, *, longest_side: int | None = None) -> Image.Image:
 
 def heat_picture(layout: PictureLayout, scores: np.ndarray) -> Image.Image:
     """Draw the scores as a heatmap over the picture in its colours; areas without scores are darker."""
-    strength, inside = spread_scores(layout, score_scale(scores).strength(scores))
+    strength, inside = spread_scores(layout, layout_scale(layout, scores).strength(scores))
     if isinstance(layout, Boxes):
         return heated(layout.image, strength, inside, outlined=False, outside=BETWEEN_REGIONS)
     return heated(layout.image, strength, inside, outlined=has_outlines(layout.size))
@@ -158,9 +159,9 @@ def has_outlines(scores: int) -> bool:
 
 
 def heat_layer(layout: PictureLayout, scores: np.ndarray, longest_side: int) -> Image.Image:
-    """The heatmap as a layer over the picture: a veil where scores are 0, darker where there are none."""
+    """The heatmap as a layer over the picture: a veil where scores are 0, darker outside the processed area."""
     layout = display_layout(layout, longest_side)
-    strength, inside = spread_scores(layout, score_scale(scores).strength(scores))
+    strength, inside = spread_scores(layout, layout_scale(layout, scores).strength(scores))
     colours, opacity = photo_layer(np.linspace(-1, 1, 2 * STEPS - 1))
     # Further levels: areas without scores, the casing of outlines, and outlines.
     colours = np.concatenate([colours, np.zeros((1, 3)), np.full((1, 3), CASING), OUTLINES])

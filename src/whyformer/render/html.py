@@ -50,19 +50,21 @@ def html_page(
     *,
     units: TextUnits = "word",
     effects: RemovalEffects | None = None,
+    others: Sequence[Explanation] = (),
 ) -> str:
     """Render explanations as one page, with the names of their inputs if given.
 
     The default title names what they share. `units` are coloured in texts: words, or tokens. `effects` are those of
-    removing parts of a single explained example, to try by clicks.
+    removing parts of a single explained example, to try by clicks; `others` explain its other likely answers.
     """
     views = [explanation_view(explanation, units=units) for explanation in explanations]
+    rivals = [explanation_view(other, units=units) for other in others]
     named = list(zip([readable(name) for name in names or [""] * len(views)], views, strict=True))
     heading = readable(page_title(explanations) if title is None else title)
     what_if = None if effects is None else what_if_view(explanations[0], effects)
     script = "" if what_if is None else TEMPLATES.get_template("what_if.js").render()
-    context = {"what_if": what_if, "script": Markup(script), "script_hash": script_hash(script)}
-    return render_page("page.html.j2", views, title=heading, explanations=named, grid=None, **context)
+    context = {"what_if": what_if, "script": Markup(script), "script_hash": script_hash(script), "others": rivals}
+    return render_page("page.html.j2", [*views, *rivals], title=heading, explanations=named, grid=None, **context)
 
 
 def script_hash(script: str) -> str:
@@ -86,9 +88,14 @@ def explanation_fragment(explanation: Explanation, *, units: TextUnits = "word")
 
 
 def report_page(
-    title: str, about: Sequence[str], sections: Sequence[Any], galleries: Sequence[Any], notes: Sequence[str]
+    title: str,
+    about: Sequence[str],
+    sections: Sequence[Any],
+    galleries: Sequence[Any],
+    notes: Sequence[str],
+    leads: Sequence[str] = (),
 ) -> str:
-    """One page with tables, curves and grids of explanations."""
+    """One page with tables, curves and grids of explanations; tables are folded below `leads`, its sentences."""
     grids, views = [], []
     for gallery in galleries:
         cells = [[cell and explanation_view(cell, CELL_SIDE) for cell in row] for row in gallery.cells]
@@ -97,7 +104,8 @@ def report_page(
         columns = [readable(column) for column in gallery.columns]
         heading = {"title": readable(gallery.title), "note": gallery.note, "has_truth": gallery.has_truth}
         grids.append({**heading, "columns": columns, "rows": rows})
-    context = {"title": readable(title), "about": about, "sections": sections, "grids": grids, "notes": notes}
+    context = {"title": readable(title), "about": about, "sections": sections, "grids": grids}
+    context |= {"notes": notes, "leads": leads}
     return render_page("report.html.j2", views, **context)
 
 
@@ -141,6 +149,6 @@ def _enumerate(names: Sequence[str]) -> str:
 
 def render_page(template: str, views: Iterable[ExplanationView], **context: Any) -> str:
     """Render a template with the colours that its views need."""
-    context = {"what_if": None, "script": "", "script_hash": "", **context}
+    context = {"what_if": None, "script": "", "script_hash": "", "others": [], **context}
     shades = {name: declarations(name) for name in used_shades(views)}
     return TEMPLATES.get_template(template).render(shades=shades, **context)

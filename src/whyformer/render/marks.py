@@ -15,7 +15,7 @@ from whyformer.render.fonts import font
 
 FRAME: RGB = (235, 235, 235)
 Edges = tuple[int, int, int, int]
-# Outlines of what speaks for and against the answer, in a dark casing, so that they show on any photograph.
+# Outlines of what supports and contradicts the answer, in a dark casing, so that they show on any photograph.
 OUTLINES = np.stack(
     [srgb(np.array([one.lightness, *one.plane])) for one in (Shade(0.8, 0.15, 65), Shade(0.8, 0.1, 240))]
 )
@@ -39,7 +39,7 @@ def isoline(values: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(values.shape), np.zeros(values.shape)
     slope = np.hypot(*np.gradient(values))
     distance = np.abs(values - level) / np.maximum(slope, 1e-9)  # in pixels
-    half = max(values.shape) / 300
+    half = max(values.shape) / 250
     return CASING_OPACITY * np.clip(2 * half + 0.5 - distance, 0, 1), np.clip(half + 0.5 - distance, 0, 1)
 
 

@@ -40,7 +40,7 @@ def continuation_fragment(continuation: Continuation) -> str:
 def sources_page(view: SourcesView) -> str:
     """Render a page with a response on the left and its prompt on the right."""
     script = TEMPLATES.get_template("sources.js").render()
-    context = {"script_hash": script_hash(script), "what_if": None, "grid": None}
+    context: dict[str, Any] = {"script_hash": script_hash(script), "what_if": None, "grid": None, "others": []}
     return _render("sources.html.j2", view, script, title=view.headline, **context)
 
 

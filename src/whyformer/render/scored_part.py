@@ -66,7 +66,7 @@ class ScoredPartView:
         return part.tokens[strongest_first(part.scores)[0]] if part.scores.any() else ""
 
     def picture(self, row: int, width: int) -> Image.Image:
-        """The original beside the heatmap of a row, at a maximum width."""
+        """The original next to the heatmap of a row, at a maximum width."""
         part = self.parts[row]
         if not isinstance(part.layout, (Patches, Boxes)):
             return sound_picture(part, width)

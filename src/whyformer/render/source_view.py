@@ -18,7 +18,7 @@ from whyformer.render.verdict_view import UNSUPPORTED, VerdictView
 
 LONGEST_PLACE = 60  # characters of a row or a source in a title
 RANKED = 8  # sources in the list of a row
-SURPRISE, WEIGHT = "less likely the model found it", "more it weighs in the explained score"  # of underlined tokens
+SURPRISE, WEIGHT = "that the model found less likely", "that weighs more in the explained score"  # of underlined tokens
 WRITTEN = "written before"  # the name of a source that is a part of the response
 
 
@@ -146,7 +146,7 @@ class SourcesView:
 
     @property
     def has_support(self) -> bool:
-        """Whether a source speaks for a row; True for a response without verdicts."""
+        """Whether a source supports a row; True for a response without verdicts."""
         return not self.verdicts or any(one.verdict == "from sources" for one in self.verdicts)
 
     @property

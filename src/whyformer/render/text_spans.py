@@ -14,6 +14,7 @@ from whyformer.inputs.layouts import Boxes, WordPieces
 from whyformer.inputs.words import tokens_by_word
 from whyformer.render.colour import Scale, score_scale
 from whyformer.render.heatmaps import leading_regions
+from whyformer.render.scatter import layout_scale
 
 if TYPE_CHECKING:
     from whyformer.results.explanation import Explanation
@@ -63,7 +64,9 @@ def strongest(scores: Iterable[float]) -> float:
 
 def part_scale(part: Part, units: TextUnits = "word") -> Scale:
     """The displayed range of a part's scores: of words for a text, otherwise of tokens."""
-    return score_scale(shown_scores(part, units))
+    if isinstance(part.layout, WordPieces):
+        return score_scale(shown_scores(part, units))
+    return layout_scale(part.layout, part.scores)
 
 
 def shown_scores(part: Part, units: TextUnits = "word") -> np.ndarray:

@@ -41,15 +41,20 @@ LARGEST_SIDE = 480
 # Two pictures of this size leave room for a column of words.
 LARGEST_SIDE_BESIDE = 340
 LONG = 500  # characters
+TAB_STOPS = 12  # words of a text that the Tab key reaches, the strongest
 
 
 @dataclass(frozen=True)
 class SpanView:
-    """Characters, their colour class and their tooltip, which is empty without a token."""
+    """Characters, their colour class and their tooltip, which is empty without a token.
+
+    A tap or click shows the tooltip of any of them; the Tab key reaches the strong ones.
+    """
 
     text: str
     shade: str = ""
     title: str = ""
+    is_strong: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class PartView:
 
     @property
     def is_long(self) -> bool:
-        """Whether the texts would form a tall narrow column beside a picture."""
+        """Whether the texts would form a tall narrow column next to a picture."""
         return sum(len(span.text) for text in self.texts for span in text) > LONG
 
 
@@ -95,6 +100,8 @@ class PartView:
 class ExplanationView:
     """An explanation's headings and parts, and the likely answers with their probabilities."""
 
+    target: str
+    probability: float | None
     answer: str
     headline: str
     finding: str
@@ -119,6 +126,8 @@ def explanation_view(
     if len(parts) > 1:
         largest_side = min(largest_side, LARGEST_SIDE_BESIDE)
     return ExplanationView(
+        target=visible(explanation.target.strip() or explanation.target),
+        probability=explanation.probability,
         answer=explanation.answer,
         headline=explanation.headline,
         finding=finding(explanation, units),
@@ -155,13 +164,14 @@ def _part_view(caption: str, part: Part, largest_side: int, units: TextUnits) ->
             return PartView(caption, _legend(part, ground), picture=_sound(part, 2 * largest_side))
         case WordPieces():
             scale = part_scale(part, units)
-            texts = (spans(part, segment, units) for segment in range(len(part.layout.texts)))
+            texts = [spans(part, segment, units) for segment in range(len(part.layout.texts))]
+            least = _least_strong([span.score for text in texts for span in text if span.score is not None])
             invisible = [ScoredSpan(token.name, (token,)) for token in invisible_tokens(part) if token.score]
             return PartView(
                 caption,
                 _legend(part, "page", units),
-                texts=tuple(tuple(_span_view(span, scale) for span in text) for text in texts),
-                invisible=tuple(_span_view(span, scale) for span in invisible),
+                texts=tuple(tuple(_span_view(span, scale, least) for span in text) for text in texts),
+                invisible=tuple(_span_view(span, scale, least) for span in invisible),
             )
         case other:
             return PartView(caption, _legend(part, "photo"), body=kind_of(other).page(part, largest_side))
@@ -185,9 +195,16 @@ def _strongest(part: Part) -> str:
     return "".join(f", strongest at {part.tokens[token]}" for token in strongest_first(part.scores)[:1])
 
 
-def _span_view(span: ScoredSpan, scale: Scale) -> SpanView:
+def _least_strong(scores: list[float]) -> float:
+    """The size of the score of the last word that the Tab key reaches."""
+    return sorted(map(abs, scores), reverse=True)[:TAB_STOPS][-1] if scores else 0.0
+
+
+def _span_view(span: ScoredSpan, scale: Scale, least: float) -> SpanView:
     title = " · ".join(f"{token.name}  {number(token.score)}" for token in span.tokens)
-    return SpanView(span.text, "" if span.score is None else token_shade(span.score, scale), title)
+    if span.score is None:
+        return SpanView(span.text, "", title)
+    return SpanView(span.text, token_shade(span.score, scale), title, abs(span.score) >= least > 0)
 
 
 def _legend(part: Part, ground: BarGround, units: TextUnits = "word") -> LegendView:

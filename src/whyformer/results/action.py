@@ -102,7 +102,7 @@ class Action:
         method: The method whose scores chose the parts of results that were removed; empty for a served model.
         token_scores: Its scores, a float32 array [target, token of the prompt]; None for a served model.
         contrast: The call that it is compared with, whose log-probabilities are subtracted; None without one.
-        forwards: The number of forward passes, beside those of the method.
+        forwards: The number of forward passes, not counting those of the method.
         notes: Caveats for the reader, in sentences.
 
     Raises:
@@ -171,7 +171,7 @@ class Action:
             The target.
 
         Raises:
-            WhyformerError: If there is none of that name.
+            WhyformerError: If no part has that name.
 
         Example:
             See `Action`.

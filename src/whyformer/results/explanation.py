@@ -30,7 +30,7 @@ from whyformer.results.part import (
     strongest_items,
     units_of,
 )
-from whyformer.results.unit_effects import RemovalEffects
+from whyformer.results.unit_effects import ModelQuestion
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Explanation:
     completeness: float | None = None
     answers: Mapping[str, float] = field(default_factory=dict)
     file: str = field(default="", compare=False)
-    remover: Callable[..., RemovalEffects] | None = field(default=None, compare=False, repr=False)
+    remover: ModelQuestion | None = field(default=None, compare=False, repr=False)
     audit: Callable[[Explanation], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -248,9 +248,9 @@ class Explanation:
         Files add pixels, format and version, `whyformer explain --json` the input's name.
 
         Returns:
-            target, probability, method, model, options, notes, completeness, and the parts by name: layout, tokens,
-            scores, and the position of the tokens (rows, columns, box; boxes; texts, segments, offsets; or rate, first,
-            step for a sound).
+            target, probability, method, model, options, notes, completeness, and the parts by name. A part has
+            its layout, tokens, scores, and the position of the tokens (rows, columns, box; boxes; texts, segments,
+            offsets; or rate, first, step for a sound).
 
         Example:
             >>> import whyformer
@@ -265,9 +265,9 @@ class Explanation:
         """Convert to a pandas table with a row for each token.
 
         Returns:
-            A DataFrame with the columns part, token, score and, depending on the parts, row and column (counted from
-            1), left, top, right and bottom (pixels), segment, start and end (characters), from_second, to_second,
-            from_hertz and to_hertz. Target, method and model are in its `attrs`.
+            A DataFrame with the columns part, token and score. Depending on the parts it also has row and column
+            (counted from 1), left, top, right and bottom (pixels), segment, start and end (characters), from_second,
+            to_second, from_hertz and to_hertz. Target, method and model are in its `attrs`.
 
         Raises:
             WhyformerError: If pandas is missing.

@@ -126,8 +126,8 @@ class Response:
 
         Args:
             **options: `budget`, the maximum number of forward passes; `alone=True` to try each source alone, too;
-                `judge` to ask the model itself or not, by default if its calibration uses the answer; `citations`, a
-                regular expression with a group around a name or number, or a mapping from markers to names.
+                `judge` to ask the model itself or not, by default if its calibration uses the answer. `citations` is
+                a regular expression with a group around a name or number, or a mapping from markers to names.
 
         Returns:
             A Support: a verdict per row, with figures in nats.

@@ -6,7 +6,7 @@ import base64
 import binascii
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -99,7 +99,8 @@ def _content(result: AnyResult, suffix: str, units: TextUnits, what_if: bool) ->
     if isinstance(result, Response):
         return response_page(result).encode()
     if isinstance(result, Explanation):
-        return html.html_page([result], units=units, effects=_effects(result) if what_if else None).encode()
+        effects, others = (_effects(result), _others(result)) if what_if else (None, ())
+        return html.html_page([result], units=units, effects=effects, others=others).encode()
     return continuation_page(result).encode()
 
 
@@ -111,6 +112,11 @@ def _effects(explanation: Explanation) -> RemovalEffects | None:
         return explanation.remover(explanation)
     except WhyformerError:
         return None
+
+
+def _others(explanation: Explanation) -> Sequence[Explanation]:
+    """Explanations of the other likely answers, two at most."""
+    return () if explanation.remover is None else explanation.remover.others(explanation)
 
 
 def _audit(result: AnyResult) -> bytes:
@@ -227,7 +233,7 @@ def _unpack_parts(document: Any, unpack: Unpack) -> dict[str, Any]:
 
 
 def _upgrade_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Upgrade a part from version 1 to 2: scores beside their dtype, a list per field of the tokens."""
+    """Upgrade a part from version 1 to 2: scores with their dtype, a list per field of the tokens."""
     current = dict(part)
     if isinstance(part["scores"], dict):
         current |= {"scores": part["scores"]["values"], "dtype": part["scores"]["dtype"]}

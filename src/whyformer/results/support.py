@@ -47,7 +47,7 @@ class Citation:
 
     Attributes:
         marker: Its text, such as "[1]".
-        source: The number of the cited source in `Support.sources`; None if there is none of that name.
+        source: The number of the cited source in `Support.sources`; None if no source has that name.
         status: Whether the source was used, would support the unit though it was not used, or does not support it.
     """
 
@@ -143,7 +143,7 @@ class Support:
     Attributes:
         units: The verdict on each row of the response.
         sources: The sources that were asked about: documents, then sentences of those that matter.
-        forwards: The number of forward passes of one sequence that it took, beside that of the white-box scores.
+        forwards: The number of forward passes of one sequence that it took, not counting that of the white-box scores.
         full_forwards: The number that the full computation takes: without each source, and with each alone.
         calibration: What the verdicts were calibrated on, or "not calibrated".
         notes: Caveats for the reader, in sentences.
@@ -171,7 +171,7 @@ class Support:
 
     @property
     def has_support(self) -> bool:
-        """Whether a source speaks for at least one unit."""
+        """Whether a source supports at least one unit."""
         return any(unit.verdict == "from sources" for unit in self.units)
 
     @property

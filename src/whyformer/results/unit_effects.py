@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 Subset = frozenset[int]
 LEAST_SUM = 0.1  # of signed scores, as a share of their size: below, they cancel, and predict no probability
@@ -26,7 +27,7 @@ class RemovalEffects:
     """Probabilities of the likely answers without some units.
 
     Attributes:
-        units: The strongest units, those that speak for the answer first: `k` removed units are the first k.
+        units: The strongest units, those that support the answer first: `k` removed units are the first k.
         answers: The names of the likely answers; the explained one is `target`.
         target: The index of the explained answer.
         known: The probability of each answer by the indices of the removed units.
@@ -68,6 +69,18 @@ class RemovalEffects:
     def curve(self) -> list[float]:
         """The probability of the explained answer with the first 0, 1, 2 … units removed: a perturbation curve."""
         return [self.known[frozenset(range(count))][self.target] for count in range(len(self.units) + 1)]
+
+
+class ModelQuestion(Protocol):
+    """A question that an explanation can put to its model again."""
+
+    def __call__(
+        self, explanation: Any, subsets: Iterable[Subset] = (), before: RemovalEffects | None = None
+    ) -> RemovalEffects:
+        """Return the model's answers without some units."""
+
+    def others(self, explanation: Any) -> Sequence[Any]:
+        """Explain the next most likely answers."""
 
 
 def asked_subsets(units: int, combined: int) -> list[Subset]:

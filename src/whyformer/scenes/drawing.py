@@ -145,7 +145,7 @@ def _stencils(device: torch.device) -> Float[Tensor, "shape radius 20 20"]:
 
 
 def _inside(shape: int, u: Tensor, v: Tensor) -> Tensor:
-    """Whether points lie inside the shape of radius one; u points right, v down."""
+    """Whether points are inside the shape of radius one; u points right, v down."""
     if shape in BARS:
         along, beside = (u, v) if shape == BARS[0] else (v, u)
         return (along.abs() <= 0.8) & (beside.abs() <= 0.22)

@@ -166,8 +166,8 @@ def dialogues(scenes: Scenes, rng: Generator, *, kinds: Iterable[str] = tuple(PR
 def _option_weights(scenes: Scenes) -> Float[Tensor, "scene kind option"]:
     """Weight of each prompt among those of its kind.
 
-    Depending on the kind, an option is a pair of things, a shape or colour to count, a label that is present or not, a
-    side and a thing, or a pair of things named by shape or by colour.
+    Depending on the kind, an option is a shape or colour to count, a label that is present or not, a side and a thing,
+    or a pair of things, which shape or colour may name.
     """
     pairs = answerable(scenes).flatten(2).float()
     kinds = [

@@ -22,8 +22,8 @@ class RegionBatch:
     """One region per thing, clutter included, in the order of the things.
 
     A feature holds only the content and position of the box: its pixels resampled to 12 × 12 RGB in [-1, 1], then its
-    centre (x, y), width and height, each as interpolation weights on 16 knots in [0, 1], so that a linear layer can
-    read them. It does not name colours or shapes.
+    centre (x, y), width and height. Each of these four is interpolation weights on 16 knots in [0, 1], so that a linear
+    layer can read them. It does not name colours or shapes.
 
     Attributes:
         features: [scene, thing, 496].

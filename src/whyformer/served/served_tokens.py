@@ -88,7 +88,7 @@ def token_places(
 
 
 def _offset_places(texts: Sequence[str], starts: Sequence[int | None], whole: str) -> list[tuple[int, int]] | None:
-    """Ranges between the server's offsets; None if there are none, or texts are elsewhere."""
+    """Ranges between the server's offsets; None without offsets, or if texts are elsewhere."""
     known = [start for start in starts if start is not None]
     if len(known) < len(texts) or not known or sorted(known) != known or known[0] < 0:
         return None

@@ -76,20 +76,20 @@ def survey(
     """Find out what drives a model over a data set: which words, or parts of pictures, and which drive its errors.
 
     Every sample is explained once. The cues with the highest scores in one half of the samples are then removed from
-    samples of the other half, and compared with random equal parts of the same samples; those that change answers more
+    samples of the other half, and compared with random equal parts of the same samples. Those that change answers more
     are proven, at a false-discovery rate of 5 % over all cues. Regions, masks and positions, and the cues that
     `should_ignore` names, are known beforehand, and tested on all samples.
 
     Args:
         model: A model that labels texts or pictures, as in `explain`; None with `predict`.
         data: A .csv, .tsv, .jsonl, .json or .parquet file with a text in each row; a folder with a folder of pictures
-            for each class, or with the folders `images` and `masks`; a reader of `whyformer.data` with its options; a
-            data set of `datasets`; or a list of texts or pictures, of pairs of one with its label, or of rows. Labels
-            are optional.
-        method: A method of `explain` for the scores by which cues are chosen; by default the default of `explain`, and
+            for each class, or with the folders `images` and `masks`. Or a reader of `whyformer.data` with its options,
+            a data set of `datasets`, or a list of texts, pictures, pairs of one with its label, or rows. Labels are
+            optional.
+        method: A method of `explain` for the scores by which cues are chosen. By default it is that of `explain`, and
             with `predict` the drop of the answer's log-odds when one word or patch is removed.
         masks: The folder of the objects' masks, named as the pictures are.
-        should_ignore: Words and phrases that should not matter, as a list or a text file with one in each line; for
+        should_ignore: Words and phrases that should not matter, as a list or a text file with one in each line. For
             pictures the names of regions ("border", "top left corner" …), or "masks" for everything but the object.
             Drivers among them are shortcuts.
         column: The column of the texts in a file, as in `explain_batch`.

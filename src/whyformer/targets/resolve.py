@@ -53,7 +53,7 @@ class ResolvedTarget:
     """A resolved target: the score, and for labels their index and name per example.
 
     `place` is the token or object query whose logits are explained, if there are several. `is_sole` means multi-label:
-    probabilities are sigmoids. `notes` has a note per example, empty if there is none.
+    probabilities are sigmoids. `notes` has a note per example, else empty.
     """
 
     score: Score
@@ -69,8 +69,8 @@ def resolve_target(
 ) -> ResolvedTarget:
     """Resolve a target against this output; "predicted" becomes the best label of each example.
 
-    For a language model this is the next token, for a detector the best detection, or the best of a label, and for a
-    dual encoder the similarity of each pair.
+    For a language model this is the next token, and for a dual encoder the similarity of each pair. For a detector it
+    is the best detection, or the best of a label.
     """
     if callable(target):
         return _resolve_score(target, output)

@@ -26,7 +26,7 @@ class Attribution(Mapping[str, TokenScores]):
             it; None if the method has no expected sum.
         remarks: Remarks on how the scores were computed.
         instability: For each example, the largest change of a score under a rounding error of the input, as a share of
-            the largest score; None if the method does not measure it.
+            the largest score. None if the method does not measure it.
 
     Example:
         >>> import torch

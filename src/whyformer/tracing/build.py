@@ -67,8 +67,8 @@ def trace(
         inputs_at_once: The number of inputs that run at once when a method repeats them; by default as many as fit.
         labels: Names of the labels if the model has none.
         backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's.
-        checkpoint: Whether to run the backward pass block by block, so that only one block's activations
-            are in memory; by default if a map is too large to keep, or all of them exceed the free GPU memory.
+        checkpoint: Whether to run the backward pass block by block, so that only one block's activations are in memory.
+            By default only if a map is too large to keep, or all of them exceed the free GPU memory.
         noise: Noise to add to the inputs.
 
     Returns:

@@ -81,7 +81,7 @@ class Plan(WatchPlan):
 def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, memory: int | None = None) -> Plan:
     """Plan the pass for the reads of a method.
 
-    `checkpoint` turns the backward pass by blocks on or off; by default the size of the maps decides, compared with the
+    `checkpoint` turns the backward pass by blocks on or off. By default the size of the maps decides, compared with the
     free bytes of `memory`, by default those of the GPU.
 
     Raises:

@@ -20,7 +20,7 @@ PositionLeaf = tuple[str, Tensor]  # its stream, and its value in the graph [exa
 def position_leaves(call: ModelCall) -> Iterator[list[PositionLeaf]]:
     """Make the outputs of the model's position modules leaves of the graph, listed with their streams.
 
-    A rotation has its cosines and sines [example, token, channel] as leaves: its product with a query or key is then
+    A rotation has its cosines and sines [example, token, channel] as leaves. Its product with a query or key is then
     one of two activations, and rules give half to each.
     """
     leaves: list[PositionLeaf] = []

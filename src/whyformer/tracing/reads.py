@@ -37,7 +37,7 @@ class Reads:
         positions: Position embeddings as inputs, with their relevance added to their tokens.
 
     Raises:
-        WhyformerError: If a value is none of these.
+        WhyformerError: If a value is not one of these.
 
     Example:
         >>> str(whyformer.extend.Reads(maps="last", gradients="last"))

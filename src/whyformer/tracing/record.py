@@ -41,7 +41,7 @@ class AttentionRecord:
         query_states: If edges were requested, the residual state of the query tokens before and after the attention's
             output is added, before any later norm.
         state_scores: If state gradients were requested, a function that returns the residual state of the query tokens
-            times the gradient of the score there, summed over channels; None if the state is not known.
+            times the gradient of the score there, summed over channels. It is None if the state is not known.
         linear_value: A function that returns the values without the biases of W_v and of the norm before it.
         operation: Its index among all attention operations that ran.
         tokens: The tokens of its maps, if map b is not example b (windows, tiles). All except the query states are in

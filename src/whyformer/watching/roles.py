@@ -146,7 +146,7 @@ class Written:
 
     @property
     def branches(self) -> list[Written]:
-        """Itself, and the operations beside it."""
+        """Itself, and the operations next to it."""
         return [replace(self, tap=tap) for tap in (self.tap, *self.beside)]
 
     def join(self, other: Written) -> Written:

@@ -74,6 +74,8 @@ element.addEventListener("ask", (event) => trigger("input", { removed: event.det
 element.addEventListener("click", (event) => {
   const find = event.target.closest("[data-find]");
   if (find) trigger("select", { query: Number(find.dataset.find) });
+  const answer = event.target.closest("[data-answer]");
+  if (answer) trigger("select", { answer: answer.dataset.answer });
 });
 // On a phone the answer is far below the question: who asked is taken there.
 const comeIntoView = () => {

@@ -42,8 +42,8 @@ class Lead:
 class Correction:
     """The Bonferroni factor: one per look and per method that the best one could lose to by chance.
 
-    The best of m methods is only dropped wrongly if one of the m − 1 others is ahead of it at one of the looks:
-    Bonferroni over these keeps the rate of that below ERROR_RATE, whichever method is ahead at a look.
+    The best of m methods is only dropped wrongly if one of the m − 1 others is ahead of it at one of the looks.
+    Bonferroni over these keeps that rate below ERROR_RATE, whichever method is ahead at a look.
     """
 
     methods: int

@@ -31,7 +31,7 @@ CONTENDERS = (
 
 @dataclass(frozen=True)
 class Contest:
-    """The deciding figure of a protocol, described in words, and protocols whose figures are shown beside it."""
+    """The deciding figure of a protocol, described in words, and protocols whose figures are shown with it."""
 
     protocol: Choice
     figure: str

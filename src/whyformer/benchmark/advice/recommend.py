@@ -106,7 +106,7 @@ def recommend(
 
 
 def first_samples(plan: RunPlan, loaded_model: LoadedModel) -> list[Sample]:
-    """Some readable samples; raise the reason if there are none."""
+    """Some readable samples; raise the reason if no sample is readable."""
     samples, reasons = [], []
     for number in (number for shard in plan.shards for number in shard):
         try:

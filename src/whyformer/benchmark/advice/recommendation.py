@@ -254,9 +254,9 @@ def advice_table(advice: Recommendation) -> tuple[list[str], list[list[str]]]:
 
 
 HOW_TO_READ_ADVICE = (
-    "The best first, with 95 % intervals. ~ marks what is not told from the recommended method. A method was dropped, "
-    f"and has fewer samples, once it was surely behind: with an error rate of {ERROR_RATE:.0%} over all looks and "
-    "methods together. × an answer is the computing time of an explanation beside that of the model's plain answer to "
+    "The best first, with 95 % intervals. ~ marks what is not told from the recommended method. Methods significantly "
+    f"behind were dropped early and have fewer samples, with an error rate of {ERROR_RATE:.0%} over all looks and "
+    "methods together. × an answer is the computing time of an explanation, relative to the model's plain answer to "
     "the same samples, measured in turn: CPU time of this process, on a GPU elapsed time."
 )
 

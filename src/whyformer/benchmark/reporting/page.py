@@ -13,6 +13,7 @@ from whyformer.benchmark.figures import Half, make_figures, read_run
 from whyformer.benchmark.protocols import protocol_named
 from whyformer.benchmark.reporting.charts import banded_methods, chart, chart_bytes
 from whyformer.benchmark.reporting.gallery import Gallery, galleries, value_text
+from whyformer.benchmark.reporting.headline import headlines
 from whyformer.files import write_whole
 from whyformer.render.html import report_page
 from whyformer.render.text_spans import visible
@@ -66,8 +67,10 @@ def report(folder: str | Path, *, out: str | Path | None = None, half: Half | No
 
 
 def markdown(document: Mapping[str, Any], *, with_curves: bool = True) -> str:
-    """The tables of a run, and its curves as pictures beside the file."""
-    lines = [f"# {plain_text(title(document))}", "", summary(document), "", HOW_TO_READ_REPORT]
+    """The tables of a run, and its curves as pictures next to the file."""
+    leads = [plain_text(sentence) for sentence in headlines(document)]
+    lines = [f"# {plain_text(title(document))}", "", *leads, *[""] * bool(leads)]
+    lines += [summary(document), "", HOW_TO_READ_REPORT]
     for protocol in document["protocols"]:
         lines += ["", f"## {plain_text(protocol['protocol'])}", "", _about(protocol), ""]
         header, rows = figure_table(protocol)
@@ -98,7 +101,8 @@ def html(document: Mapping[str, Any], pictures: Mapping[str, bytes], samples: li
         }
         parts = {"header": header, "rows": rows, "curves": uris, "bands": bands(protocol)}
         sections.append({"title": protocol["protocol"], "about": _about(protocol), **parts})
-    return report_page(title(document), [summary(document), HOW_TO_READ_REPORT], sections, samples, notes(document))
+    about = [summary(document), HOW_TO_READ_REPORT]
+    return report_page(title(document), about, sections, samples, notes(document), leads=headlines(document))
 
 
 def _about(protocol: Mapping[str, Any]) -> str:
