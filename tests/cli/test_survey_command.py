@@ -68,6 +68,10 @@ def test_a_table_becomes_a_report_with_its_files(films, tmp_path):
         (["mini-bert", "nowhere.csv"], "No file or folder 'nowhere.csv'."),
         (["mini-bert", "FILMS", "--label", "pos"], "--label 'pos': write DATA=MODEL, such as pos=positive."),
         (["mini-bert", "FILMS", "--out", "report.pdf"], "--out 'report.pdf': no format for '.pdf'. Known: .html."),
+        (
+            ["mini-bert", "FILMS", "--should-ignore", "names.txt"],
+            "No file 'names.txt' with cues to ignore. Name a cue in a list: ['names.txt'].",
+        ),
         (["mini-vit", "FILMS"], "mini-vit reads pictures, and the data are texts."),
     ],
 )
@@ -76,3 +80,16 @@ def test_a_mistake_is_said_in_one_line(films, arguments, message, tmp_path, monk
     done = run(*[films if one == "FILMS" else one for one in arguments])
     assert done.exit_code == 2
     assert done.stderr == f"whyformer: {message}\n"
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json"])
+def test_the_data_are_never_replaced(tmp_path, suffix):
+    data = tmp_path / f"reviews{suffix}"
+    rows = [{"text": text} for text, _ in FILMS]
+    data.write_text("\n".join(map(json.dumps, rows)) if suffix == ".jsonl" else json.dumps(rows))
+    before = data.read_bytes()
+    done = run("mini-bert", data, "--out", tmp_path / "reviews.html")
+    assert done.exit_code == 2
+    assert f"would write to {str(data)!r}, which is read: name another report." in done.stderr
+    assert data.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == [data.name]

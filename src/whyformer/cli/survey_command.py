@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,8 @@ from whyformer.cli.call_arguments import load_model, method_call
 from whyformer.cli.command_options import OUTPUT
 from whyformer.cli.console import announce, safe
 from whyformer.errors import WhyformerError
+
+SURVEY_FILES = (".html", ".json", ".parquet")
 
 
 def survey_command(
@@ -68,6 +71,7 @@ def survey_command(
     call = method_call(method, option or (), backward)
     if not data.exists():
         raise WhyformerError(f"No file or folder {str(data)!r}.")
+    check_distinct(out, (*SURVEY_FILES, ".jsonl"), data, *(one for one in (masks, should_ignore) if one is not None))
     loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
     with writing(out):
         result = survey(
@@ -82,11 +86,21 @@ def survey_command(
             progress=not quiet,
             **call.arguments,
         )
-        for suffix in (".html", ".json", ".parquet"):
+        for suffix in SURVEY_FILES:
             result.save(out.with_suffix(suffix))
     if not quiet:
         typer.echo(str(result))
     announce(f"Written to {safe(out)}", quiet=quiet)
+
+
+def check_distinct(out: Path, suffixes: Sequence[str], *inputs: str | Path) -> None:
+    """Raise if a file beside the report would replace one that is read."""
+    for written in map(out.with_suffix, suffixes):
+        for name in inputs:
+            if written.exists() and Path(name).exists() and written.samefile(name):
+                raise WhyformerError(
+                    f"--out {str(out)!r} would write to {str(name)!r}, which is read: name another report."
+                )
 
 
 def _label(text: str) -> tuple[str, str]:

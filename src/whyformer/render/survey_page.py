@@ -104,6 +104,7 @@ def _driver(number: int, one: Mapping[str, Any], montages: Mapping[str, Sequence
         "q_text": f"{proof['q']:.2g}",
         "proven": is_proven,
         "ignored": one["should_be_ignored"],
+        "background": None if cue["kind"] == "mask" or one["background"] is None else _percent(one["background"]),
         "shortcut": one["should_be_ignored"] and is_proven,
         "montage": list(montages.get(cue["name"], ()))[:4] if cue["kind"] == "cluster" else [],
         "examples": [_example(example) for example in one["examples"]],

@@ -14,6 +14,7 @@ from whyformer.surveys.proof import FEWEST_SAMPLES
 from whyformer.surveys.proof_plan import ProofPlan
 from whyformer.surveys.proof_run import Effects
 from whyformer.surveys.respondents import Respondent, labels_of_respondent
+from whyformer.surveys.sample_labels import unknown_labels_note
 from whyformer.surveys.scored_samples import cluster_cue
 from whyformer.surveys.survey_data import SurveyData
 from whyformer.surveys.survey_drivers import (
@@ -48,7 +49,7 @@ class SurveyFindings:
 @dataclass
 class _Counts:
     answers: Counter[str]
-    labelled: int = 0
+    labels: Counter[str]
     wrong: int = 0
     is_picture: bool = False
     method: str = ""
@@ -56,10 +57,10 @@ class _Counts:
 
 def survey_of(findings: SurveyFindings, *, seed: int) -> Survey:
     """Prove all cues together, group the failures, and add examples."""
-    counts = _Counts(Counter())
+    counts = _Counts(Counter(), Counter())
     for sample in findings.records:
         counts.answers[sample.answer] += 1
-        counts.labelled += sample.label is not None
+        counts.labels.update([] if sample.label is None else [sample.label])
         counts.wrong += sample.is_wrong
         counts.is_picture, counts.method = sample.grid is not None, sample.method
     labels = _label_names(findings.respondent)
@@ -76,7 +77,7 @@ def survey_of(findings: SurveyFindings, *, seed: int) -> Survey:
         kind="picture" if counts.is_picture else "text",
         samples=counts.answers.total(),
         answers=dict(counts.answers.most_common()),
-        labelled=counts.labelled,
+        labelled=counts.labels.total(),
         wrong=counts.wrong,
         tested=tuple(drivers),
         failures=tuple(failures),
@@ -139,8 +140,11 @@ def _notes(findings: SurveyFindings, drivers: Sequence[Driver], counts: _Counts)
             f"{few} of {len(drivers)} cues were in fewer than {FEWEST_SAMPLES} samples kept for proof, too few for a "
             "test: more samples would help."
         )
-    if not counts.labelled:
+    if not counts.labels:
         yield "The samples have no labels, so that nothing can be said of errors."
+    unknown = unknown_labels_note(findings.respondent, counts.labels)
+    if unknown:
+        yield unknown
     seen = {cue for cue, _ in findings.plan.totals}
     missing = sorted(cue.name for cue in findings.given - seen if cue.kind != "mask")
     if missing:

@@ -89,10 +89,11 @@ def survey_text(survey: Survey) -> str:
     lines = [*overview(survey), ""]
     head = ROW.format("driver", "answer", "samples", "effect", "95 %", "flips", "q")
     lines += [head] + [_row(driver) for driver in survey.drivers[:DRIVERS_LISTED]] if survey.drivers else []
-    if len(survey.drivers) > DRIVERS_LISTED:
-        lines.append(
-            f"… and {len(survey.drivers) - DRIVERS_LISTED} more; {len(survey.not_proven)} cues seen, not proven."
-        )
+    more = len(survey.drivers) - DRIVERS_LISTED
+    rest = [f"… and {more} more"] * (more > 0) + [f"{len(survey.not_proven)} cues seen, not proven"] * bool(
+        survey.not_proven
+    )
+    lines += [f"{'; '.join(rest)}."] if rest else []
     named = [group for group in survey.failures if group.cue is not None]
     lines += ["", "failures"] if named else []
     for group in named[:DRIVERS_LISTED]:

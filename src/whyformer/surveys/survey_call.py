@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import regex
 from torch import nn
 
 from whyformer.api.predictions import EXAMPLES_AT_ONCE, FunctionScores, Predict
@@ -24,9 +25,12 @@ from whyformer.surveys.proof import halves
 from whyformer.surveys.proof_plan import plan_proof
 from whyformer.surveys.proof_run import Effects, measure_effects
 from whyformer.surveys.respondents import Respondent, check_respondent
-from whyformer.surveys.survey_data import SurveyData, SurveySample, survey_data
+from whyformer.surveys.sample_labels import check_labels, readable_sample
+from whyformer.surveys.survey_data import SurveyData, survey_data
 from whyformer.surveys.survey_records import SurveyRecords, Watch, cluster_all, score_all
 from whyformer.surveys.survey_result import Survey
+
+_LIKE_A_FILE = regex.compile(r"[/\\]|\.[A-Za-z]\w{1,4}$")
 
 
 @dataclass(frozen=True)
@@ -157,24 +161,17 @@ def _checked_plan(
     respondent: Respondent, data: SurveyData, should_ignore: Iterable[str] | str | Path, **settings: Any
 ) -> SurveyPlan:
     """Check what can be checked before any work: the first readable sample, labels, cues to ignore."""
-    first = next((sample for sample in map(_readable(data), range(len(data))) if sample is not None), None)
+    samples = (readable_sample(data, number) for number in range(len(data)))
+    first = next((sample for sample in samples if sample is not None), None)
     if first is None:
         raise WhyformerError(f"None of the {len(data)} samples can be read: {_reason(data, 0)}")
     is_text = isinstance(first.example, str)
     if isinstance(respondent, LoadedModel) and is_text != (respondent.task.sees is None):
         wants, has = ("pictures", "texts") if is_text else ("texts", "pictures")
         raise WhyformerError(f"{respondent.name} reads {wants}, and the data are {has}.")
-    return SurveyPlan(respondent, data, given=frozenset(_ignored(should_ignore, is_text=is_text)), **settings)
-
-
-def _readable(data: SurveyData) -> Callable[[int], SurveySample | None]:
-    def read(number: int) -> SurveySample | None:
-        try:
-            return data[number]
-        except WhyformerError:
-            return None
-
-    return read
+    given = frozenset(_ignored(should_ignore, is_text=is_text))
+    check_labels(respondent, data)
+    return SurveyPlan(respondent, data, given=given, **settings)
 
 
 def _reason(data: SurveyData, number: int) -> str:
@@ -188,15 +185,21 @@ def _reason(data: SurveyData, number: int) -> str:
 def _ignored(names: Iterable[str] | str | Path, *, is_text: bool) -> Iterator[Cue]:
     """The cues that should not matter."""
     if isinstance(names, (str, Path)):
-        is_file = Path(names).is_file()
-        names = (
-            [line for line in Path(names).read_text("utf-8").splitlines() if line.strip()] if is_file else [str(names)]
-        )
+        names = _names_of_file(names)
     for name in names:
         if is_text:
             yield text_cue(name)
         else:
             yield from BACKGROUNDS if name == "masks" else (picture_cue(name),)
+
+
+def _names_of_file(name: str | Path) -> list[str]:
+    """The lines of a text file; or the one cue that a text which is no file names."""
+    if Path(name).is_file():
+        return [line for line in Path(name).read_text("utf-8").splitlines() if line.strip()]
+    if isinstance(name, Path) or _LIKE_A_FILE.search(name):
+        raise WhyformerError(f"No file {str(name)!r} with cues to ignore. Name a cue in a list: [{str(name)!r}].")
+    return [name]
 
 
 def _surveyed(plan: SurveyPlan, journal: Journal, watch: Watch) -> Survey:

@@ -51,8 +51,10 @@ class Driver:
         leading: In what share of them it has one of the three highest scores.
         wrong: How many of them are wrong.
         proof: The effect of removing it.
-        should_be_ignored: Whether the user says that it should not matter.
+        should_be_ignored: Whether it should not matter: it is on the user's list, or lies in the background that should
+            not (at least 90 % of its area).
         examples: Some of the samples, those with the largest effect first.
+        background: The mean share of its area in the background, if there are masks.
     """
 
     cue: Cue
@@ -64,6 +66,7 @@ class Driver:
     proof: Proof
     should_be_ignored: bool = False
     examples: tuple[CueExample, ...] = ()
+    background: float | None = None
 
     @property
     def is_shortcut(self) -> bool:
