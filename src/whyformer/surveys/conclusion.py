@@ -13,7 +13,7 @@ from whyformer.surveys.patch_clusters import PatchClusters
 from whyformer.surveys.proof import FEWEST_SAMPLES
 from whyformer.surveys.proof_plan import ProofPlan
 from whyformer.surveys.proof_run import Effects
-from whyformer.surveys.respondents import Respondent, labels_of_respondent
+from whyformer.surveys.respondents import Respondent, names_by_index
 from whyformer.surveys.sample_labels import unknown_labels_note
 from whyformer.surveys.scored_samples import cluster_cue
 from whyformer.surveys.survey_data import SurveyData
@@ -29,7 +29,6 @@ from whyformer.surveys.survey_records import SurveyRecords
 from whyformer.surveys.survey_result import CueExample, Driver, FailureGroup, Survey
 
 SHOWN_UNPROVEN = 20  # cues that were not proven, with examples
-MOST_UNNAMED = 10_000  # labels of a function without names
 MOST_MISSING = 5  # names in a note
 
 
@@ -63,7 +62,7 @@ def survey_of(findings: SurveyFindings, *, seed: int) -> Survey:
         counts.labels.update([] if sample.label is None else [sample.label])
         counts.wrong += sample.is_wrong
         counts.is_picture, counts.method = sample.grid is not None, sample.method
-    labels = _label_names(findings.respondent)
+    labels = names_by_index(findings.respondent)
     tested = tested_questions(findings.plan, findings.effects, seed=seed)
     drivers = drivers_of(tested, findings.plan, findings.given)
     failures, members = failures_of(lambda: findings.records, tested, labels)
@@ -85,12 +84,6 @@ def survey_of(findings: SurveyFindings, *, seed: int) -> Survey:
         montages={cluster_cue(number).name: montage for number, montage in enumerate(montages)},
         notes=tuple(_notes(findings, drivers, counts)),
     )
-
-
-def _label_names(respondent: Respondent) -> list[str]:
-    """The names of the labels by index; numbers for a function without names."""
-    names = labels_of_respondent(respondent)
-    return list(names) if names else [f"label {number}" for number in range(MOST_UNNAMED)]
 
 
 def _with_examples(

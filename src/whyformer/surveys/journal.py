@@ -24,7 +24,7 @@ class Journal:
     def open_for(self, settings: dict[str, Any]) -> None:
         """Begin the file, or check that it was begun with the same settings; drop a line that was cut off.
 
-        A file that does not begin as a journal does is left untouched.
+        Any other file is left untouched.
         """
         settings = json.loads(json.dumps(settings))
         if self._is_unwritten():
@@ -58,7 +58,7 @@ class Journal:
             file.writelines(json.dumps({"kind": kind, **line}, ensure_ascii=False) + "\n" for line in lines)
 
     def _is_unwritten(self) -> bool:
-        """Whether the header is still to be written, or was cut off; raise if this is no journal."""
+        """Whether the header is missing or cut off; raise if this is not a journal."""
         if not self.path.is_file():
             return True
         start = f'{{"kind": "{HEADER}"'.encode()

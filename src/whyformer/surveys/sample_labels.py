@@ -9,7 +9,7 @@ from whyformer.surveys.respondents import Respondent, labels_of_respondent
 from whyformer.surveys.survey_data import SurveyData, SurveySample
 
 UNLABELLED_READ = 20  # samples without a label before data count as unlabelled
-MOST_NAMED = 5  # labels in a message
+LABELS_NAMED = 5  # labels in a message
 
 
 def check_labels(respondent: Respondent, data: SurveyData) -> None:
@@ -58,4 +58,4 @@ def unknown_labels_note(respondent: Respondent, labels: Mapping[str, int]) -> st
 
 def listed(names: Collection[str] | Sequence[str]) -> str:
     """The first names, separated by commas."""
-    return f"{', '.join(list(names)[:MOST_NAMED])}{' …' * (len(names) > MOST_NAMED)}"
+    return f"{', '.join(list(names)[:LABELS_NAMED])}{' …' * (len(names) > LABELS_NAMED)}"

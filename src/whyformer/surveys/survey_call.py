@@ -4,58 +4,26 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import regex
 from torch import nn
 
-from whyformer.api.predictions import EXAMPLES_AT_ONCE, FunctionScores, Predict
-from whyformer.batching import check_batch_size
-from whyformer.errors import WhyformerError
-from whyformer.models.loading import LoadedModel, resolve_model
+from whyformer.api.predictions import Predict
+from whyformer.models.loading import LoadedModel
 from whyformer.progress import stage_progress
 from whyformer.surveys.conclusion import SurveyFindings, survey_of
 from whyformer.surveys.cue_choice import choose_cues
-from whyformer.surveys.cues import BACKGROUNDS, Cue, picture_cue, text_cue
 from whyformer.surveys.journal import Journal
 from whyformer.surveys.proof import halves
 from whyformer.surveys.proof_plan import plan_proof
 from whyformer.surveys.proof_run import Effects, measure_effects
-from whyformer.surveys.respondents import Respondent, check_respondent
-from whyformer.surveys.sample_labels import check_labels, readable_sample
-from whyformer.surveys.survey_data import SurveyData, survey_data
+from whyformer.surveys.survey_data import survey_data
+from whyformer.surveys.survey_plan import SurveyPlan, checked_plan, respondent_of
 from whyformer.surveys.survey_records import SurveyRecords, Watch, cluster_all, score_all
 from whyformer.surveys.survey_result import Survey
-
-_LIKE_A_FILE = regex.compile(r"[/\\]|\.[A-Za-z]\w{1,4}$")
-
-
-@dataclass(frozen=True)
-class SurveyPlan:
-    """The validated settings of a survey."""
-
-    respondent: Respondent
-    data: SurveyData
-    method: str | None
-    options: Mapping[str, Any]
-    given: frozenset[Cue]
-    seed: int
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that the lines of a journal depend on."""
-        stamps = self.respondent.stamps if isinstance(self.respondent, LoadedModel) else {}
-        return {
-            "model": [self.respondent.name, *sorted(stamps.items())],
-            "method": self.method,
-            "options": {name: repr(value) for name, value in sorted(self.options.items())},
-            "labels": sorted(self.data.label_map.items()),
-            "seed": self.seed,
-            "samples": len(self.data),
-        }
 
 
 def survey(
@@ -124,8 +92,8 @@ def survey(
         ['dull', 'wonderful']
     """
     start = time.perf_counter()
-    plan = _checked_plan(
-        _respondent(model, processor, predict, labels, batch_size),
+    plan = checked_plan(
+        respondent_of(model, processor, predict, labels, batch_size),
         survey_data(data, masks, column, label_map),
         should_ignore,
         method=method,
@@ -137,69 +105,6 @@ def survey(
         kept.open_for(plan.settings)
         result = _surveyed(plan, kept, watch or show)
     return replace(result, seconds=time.perf_counter() - start)
-
-
-def _respondent(
-    model: Any, processor: Any, predict: Predict | None, labels: Sequence[str] | None, batch_size: int | None
-) -> Respondent:
-    if predict is None:
-        if model is None:
-            raise WhyformerError("A survey needs a model, or a function by predict=.")
-        for name, value in (("labels", labels), ("batch_size", batch_size)):
-            if value is not None:
-                raise WhyformerError(f"{name} goes with predict: leave it out for a model.")
-        loaded_model = resolve_model(model, processor)
-        check_respondent(loaded_model)
-        return loaded_model
-    if model is not None:
-        raise WhyformerError("A survey takes a model or predict=, not both: give None as the model.")
-    names = {} if labels is None else dict(enumerate(map(str, labels)))
-    return FunctionScores(predict, names, check_batch_size(batch_size) or EXAMPLES_AT_ONCE, False)
-
-
-def _checked_plan(
-    respondent: Respondent, data: SurveyData, should_ignore: Iterable[str] | str | Path, **settings: Any
-) -> SurveyPlan:
-    """Check what can be checked before any work: the first readable sample, labels, cues to ignore."""
-    samples = (readable_sample(data, number) for number in range(len(data)))
-    first = next((sample for sample in samples if sample is not None), None)
-    if first is None:
-        raise WhyformerError(f"None of the {len(data)} samples can be read: {_reason(data, 0)}")
-    is_text = isinstance(first.example, str)
-    if isinstance(respondent, LoadedModel) and is_text != (respondent.task.sees is None):
-        wants, has = ("pictures", "texts") if is_text else ("texts", "pictures")
-        raise WhyformerError(f"{respondent.name} reads {wants}, and the data are {has}.")
-    given = frozenset(_ignored(should_ignore, is_text=is_text))
-    check_labels(respondent, data)
-    return SurveyPlan(respondent, data, given=given, **settings)
-
-
-def _reason(data: SurveyData, number: int) -> str:
-    try:
-        data[number]
-    except WhyformerError as error:
-        return str(error)
-    return ""
-
-
-def _ignored(names: Iterable[str] | str | Path, *, is_text: bool) -> Iterator[Cue]:
-    """The cues that should not matter."""
-    if isinstance(names, (str, Path)):
-        names = _names_of_file(names)
-    for name in names:
-        if is_text:
-            yield text_cue(name)
-        else:
-            yield from BACKGROUNDS if name == "masks" else (picture_cue(name),)
-
-
-def _names_of_file(name: str | Path) -> list[str]:
-    """The lines of a text file; or the one cue that a text which is no file names."""
-    if Path(name).is_file():
-        return [line for line in Path(name).read_text("utf-8").splitlines() if line.strip()]
-    if isinstance(name, Path) or _LIKE_A_FILE.search(name):
-        raise WhyformerError(f"No file {str(name)!r} with cues to ignore. Name a cue in a list: [{str(name)!r}].")
-    return [name]
 
 
 def _surveyed(plan: SurveyPlan, journal: Journal, watch: Watch) -> Survey:
