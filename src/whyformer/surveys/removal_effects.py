@@ -36,6 +36,11 @@ class RemovalEffect:
     probability_drops: np.ndarray
     flips: np.ndarray
 
+    @property
+    def excess(self) -> float:
+        """How much larger the drop without the cue is than without random parts."""
+        return float(self.drops[0] - self.drops[1:].mean())
+
 
 def removal_effects(
     removable: RemovableSample,
