@@ -62,8 +62,8 @@ def survey(
             with `predict` the drop of the answer's log-odds when one word or patch is removed.
         masks: The folder of the objects' masks, named as the pictures are.
         should_ignore: Words and phrases that should not matter, as a list or a text file with one in each line; for
-            pictures the names of regions ("border", "top left corner" …), or "masks" for everything but the object.
-            Drivers among them are shortcuts.
+            pictures the names of regions ("border", "top left corner" …), or "masks" for the background, and the
+            regions and clusters in it. Drivers among them are shortcuts.
         column: The column of the texts in a file, as in `explain_batch`.
         label_map: The model's names for the labels of the data, if they differ.
         processor: The processor of your own module, if its folder has none.
