@@ -10,8 +10,8 @@
 sentences of SST-2's development split (sst2-dev.tsv), `photos` mini-vit over 50 photographs of Oxford-IIIT Pet with
 masks (photos/val-0.tar); they go on where they were stopped, and count seconds of
 processor time, all threads together, because the machine may be busy. `null` surveys functions for which no word has an
-effect that recurs, so that every driver is false. `memory` compares the peak memory of few and many samples. All is
-written to benchmarks/results/surveys.json.
+effect that recurs, so that every driver is false. `memory` compares the peak memory of few and many samples, of a
+function and of mini-bert. All is written to benchmarks/results/surveys.json.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from whyformer.surveys.survey_files import driver_row
 FILE = Path(__file__).parent / "results" / "surveys.json"
 REVIEWS, PHOTOS = 1000, 50
 RUNS, TEXTS, WORDS, VOCABULARY = 200, 160, 12, 20  # of null surveys
-MEMORY_SAMPLES = (1000, 10_000)
+MEMORY_SAMPLES = {"function": (1000, 10_000), "mini-bert": (500, 3000)}
 NEGATIONS = {"not", "no", "never", "nothing", "nor", "none", "without", "n't", "isn't", "wasn't", "don't", "didn't"}
 LABELS = ["negative", "positive"]
 
@@ -169,15 +169,16 @@ def weight(word: str) -> float:
 
 def memory() -> dict[str, Any]:
     """Peak memory in MiB by the number of samples, each in a process of its own."""
-    peaks = {}
-    for count in MEMORY_SAMPLES:
-        command = [sys.executable, __file__, "peak", "--samples", str(count)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        peaks[str(count)] = float(done.stdout)
+    peaks: dict[str, dict[str, float]] = {}
+    for what, counts in MEMORY_SAMPLES.items():
+        for count in counts:
+            command = [sys.executable, __file__, "peak", "--samples", str(count), "--of", what]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            peaks.setdefault(what, {})[str(count)] = float(done.stdout)
     return peaks
 
 
-def peak(count: int) -> float:
+def peak(what: str, count: int) -> float:
     """Survey generated texts, made one by one, and return the peak memory of this process."""
 
     class Texts:
@@ -188,7 +189,11 @@ def peak(count: int) -> float:
             drawn = random.Random(number)
             return " ".join(f"word{int(drawn.paretovariate(0.6)) % 5000}" for _ in range(WORDS))
 
-    survey(None, Texts(), predict=judge_occurrences, labels=LABELS)
+    torch.set_num_threads(1)
+    if what == "function":
+        survey(None, Texts(), predict=judge_occurrences, labels=LABELS)
+    else:
+        survey(what, Texts())
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -197,10 +202,11 @@ def main() -> None:
     parser.add_argument("what", choices=("reviews", "sentences", "photos", "null", "memory", "peak"))
     parser.add_argument("--data", type=Path, help="the folder with text/ and photos/")
     parser.add_argument("--folder", type=Path, help="where journals and pages are kept")
-    parser.add_argument("--samples", type=int, default=MEMORY_SAMPLES[0])
+    parser.add_argument("--samples", type=int, default=1000)
+    parser.add_argument("--of", choices=MEMORY_SAMPLES, default="function")
     given = parser.parse_args()
     if given.what == "peak":
-        print(peak(given.samples))
+        print(peak(given.of, given.samples))
         return
     runs = {"reviews": reviews, "sentences": sentences, "photos": photos}
     if given.what in runs:

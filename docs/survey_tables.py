@@ -97,6 +97,10 @@ def false_drivers(path: Path) -> str:
         ["surveys of functions without drivers", str(null["runs"])],
         ["of them with a driver, all false", f"{null['with_a_driver']} ({null['with_a_driver'] / null['runs']:.1%})"],
         ["words and phrases chosen for proof", f"{null['chosen_cues']:,}"],
-        *([f"peak memory, {int(count):,} texts", f"{peak:.0f} MiB"] for count, peak in peaks.items()),
+        *(
+            [f"peak memory, {int(count):,} texts, {what}", f"{peak:.0f} MiB"]
+            for what, own in peaks.items()
+            for count, peak in own.items()
+        ),
     ]
     return rows(["", ""], lines)

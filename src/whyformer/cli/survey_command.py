@@ -20,6 +20,7 @@ def survey_command(
     out: survey_options.SurveyFile = Path("report.html"),
     masks: survey_options.MaskFolder = None,
     should_ignore: survey_options.ShouldIgnore = None,
+    held_out: survey_options.HeldOut = None,
     label: survey_options.LabelPairs = None,
     column: command_options.ColumnOption = None,
     method: command_options.MethodName = None,
@@ -41,7 +42,7 @@ def survey_command(
     extra("scipy.stats")  # before any work
     load_plugins(plugin or ())
     call = method_call(method, option or (), backward)
-    survey_options.check_data_files(data, (masks, should_ignore), out, (*SURVEY_FILES, ".jsonl"))
+    survey_options.check_data_files(data, (masks, should_ignore, held_out), out, (*SURVEY_FILES, ".jsonl"))
     loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
     with writing(out):
         result = survey(
@@ -49,6 +50,7 @@ def survey_command(
             data,
             masks=masks,
             should_ignore=() if should_ignore is None else should_ignore,
+            held_out=held_out,
             column=column,
             label_map=survey_options.label_map(label),
             journal=out.with_suffix(".jsonl"),

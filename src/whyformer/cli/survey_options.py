@@ -37,6 +37,14 @@ ShouldIgnore = Annotated[
         "the name of a region, such as border.",
     ),
 ]
+HeldOut = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DATA",
+        help="A table of labelled texts from elsewhere: drivers that go with their label in DATA, but not there, are "
+        "shortcuts, too.",
+    ),
+]
 LabelPairs = Annotated[
     list[str] | None,
     typer.Option(metavar="DATA=MODEL", help="The model's name for a label of the data; can be repeated."),

@@ -105,9 +105,20 @@ def _driver(number: int, one: Mapping[str, Any], montages: Mapping[str, Sequence
         "proven": is_proven,
         "ignored": one["should_be_ignored"],
         "background": None if cue["kind"] == "mask" or one["background"] is None else _percent(one["background"]),
+        "relation": None if one["relation"] is None else _relation(one["relation"]),
         "shortcut": one["should_be_ignored"] and is_proven,
         "montage": list(montages.get(cue["name"], ()))[:4] if cue["kind"] == "cluster" else [],
         "examples": [_example(example) for example in one["examples"]],
+    }
+
+
+def _relation(one: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "here": _percent(one["here"]),
+        "elsewhere": _percent(one["elsewhere"]),
+        "samples": one["samples"],
+        "q": f"{one['q']:.2g}",
+        "differs": one["differs"],
     }
 
 

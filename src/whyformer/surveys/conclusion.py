@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from whyformer.surveys.cue_choice import Decisions
 from whyformer.surveys.cue_examples import MOST_PICTURES, MOST_TEXTS, ExampleKey, make_examples, typical_samples
 from whyformer.surveys.cues import Cue
+from whyformer.surveys.held_out import Relations
 from whyformer.surveys.patch_clusters import PatchClusters
 from whyformer.surveys.proof import FEWEST_SAMPLES
 from whyformer.surveys.proof_plan import ProofPlan
@@ -43,6 +44,7 @@ class SurveyFindings:
     effects: Effects
     given: frozenset[Cue]
     clusters: PatchClusters | None
+    relations: Relations
 
 
 @dataclass
@@ -64,7 +66,7 @@ def survey_of(findings: SurveyFindings, *, seed: int) -> Survey:
         counts.is_picture, counts.method = sample.grid is not None, sample.method
     labels = names_by_index(findings.respondent)
     tested = tested_questions(findings.plan, findings.effects, seed=seed)
-    drivers = drivers_of(tested, findings.plan, findings.given)
+    drivers = drivers_of(tested, findings.plan, findings.given, findings.relations)
     failures, members = failures_of(lambda: findings.records, tested, labels)
     drivers, failures = _with_examples(
         findings, tested, drivers, failures, members, labels, is_picture=counts.is_picture

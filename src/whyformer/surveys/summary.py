@@ -72,7 +72,7 @@ def _shortcuts_sentence(survey: Survey) -> str:
             f"of the probability that answers lose without the {thing} or without the background, "
             f"{_percent(survey.object_share.share)} goes with the {thing}"
         )
-    ignored = any(driver.should_be_ignored for driver in survey.tested)
+    ignored = any(driver.should_be_ignored or driver.relation for driver in survey.tested)
     cues = list(dict.fromkeys(driver.cue for driver in survey.shortcuts))
     if cues:
         parts.append(f"{_listed([quoted_cue(cue) for cue in cues[:CUES_NAMED]])} should not matter, but drives answers")

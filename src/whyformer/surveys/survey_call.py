@@ -16,6 +16,7 @@ from whyformer.models.loading import LoadedModel
 from whyformer.progress import stage_progress
 from whyformer.surveys.conclusion import SurveyFindings, survey_of
 from whyformer.surveys.cue_choice import choose_cues
+from whyformer.surveys.held_out import label_relations
 from whyformer.surveys.journal import Journal
 from whyformer.surveys.proof import halves
 from whyformer.surveys.proof_plan import plan_proof
@@ -33,6 +34,7 @@ def survey(
     method: str | None = None,
     masks: str | Path | None = None,
     should_ignore: Iterable[str] | str | Path = (),
+    held_out: Any = None,
     column: str | None = None,
     label_map: Mapping[str, str] | None = None,
     processor: Any = None,
@@ -64,6 +66,8 @@ def survey(
         should_ignore: Words and phrases that should not matter, as a list or a text file with one in each line; for
             pictures the names of regions ("border", "top left corner" …), or "masks" for the background, and the
             regions and clusters in it. Drivers among them are shortcuts.
+        held_out: Labelled texts from elsewhere, given as `data` are: drivers that go with their label in the data, but
+            not there, are shortcuts, too.
         column: The column of the texts in a file, as in `explain_batch`.
         label_map: The model's names for the labels of the data, if they differ.
         processor: The processor of your own module, if its folder has none.
@@ -99,6 +103,7 @@ def survey(
         method=method,
         options=options,
         seed=seed,
+        held_out=None if held_out is None else survey_data(held_out, None, column, label_map),
     )
     with stage_progress(quiet=not progress) as show, tempfile.TemporaryDirectory(prefix="whyformer-") as folder:
         kept = Journal(Path(folder) / "survey.jsonl" if journal is None else Path(journal))
@@ -121,5 +126,6 @@ def _surveyed(plan: SurveyPlan, journal: Journal, watch: Watch) -> Survey:
     for done, total, own in measure_effects(respondent, data, proof, patches, journal, seed=seed):
         effects |= own
         watch("removing", done, total)
-    findings = SurveyFindings(respondent, data, records, proof, effects, plan.given, clusters)
+    relations = {} if plan.held_out is None else label_relations(proof.samples, data, plan.held_out)
+    findings = SurveyFindings(respondent, data, records, proof, effects, plan.given, clusters, relations)
     return survey_of(findings, seed=seed)

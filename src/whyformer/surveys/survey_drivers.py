@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from whyformer.surveys.proof_plan import ProofPlan
 from whyformer.surveys.proof_run import Effects
 from whyformer.surveys.removal_effects import RemovalEffect
 from whyformer.surveys.scored_samples import ScoredSample
-from whyformer.surveys.survey_result import Driver, FailureGroup, ObjectShare
+from whyformer.surveys.survey_result import Driver, FailureGroup, LabelRelation, ObjectShare
 
 IN_BACKGROUND = 0.9  # of a cue's area, on average, for the cue to be part of the background
 FailureKey = tuple[str, str, Cue | None]  # the right label, the answer, and the cue that misled the model
@@ -44,7 +44,12 @@ def tested_questions(plan: ProofPlan, effects: Effects, *, seed: int) -> list[Te
     return [replace(one, proof=replace(one.proof, q=rates.get(one.question, 1.0))) for one in tested]
 
 
-def drivers_of(tested: Sequence[TestedQuestion], plan: ProofPlan, given: Collection[Cue]) -> list[Driver]:
+def drivers_of(
+    tested: Sequence[TestedQuestion],
+    plan: ProofPlan,
+    given: Collection[Cue],
+    relations: Mapping[CueQuestion, LabelRelation],
+) -> list[Driver]:
     """The cues of answers, proven ones first, then by the lower end of their excess over random parts.
 
     With the background, regions and clusters that lie in it are to be ignored, too.
@@ -58,9 +63,10 @@ def drivers_of(tested: Sequence[TestedQuestion], plan: ProofPlan, given: Collect
         sums = plan.totals[one.question]
         mean, leading, share = sums.excess / sums.samples, sums.leads / sums.samples, sums.background_share
         is_behind = share is not None and share >= IN_BACKGROUND and cue.kind in ("region", "cluster")
-        is_ignored = cue in given or (ignores_background and is_behind)
+        relation = relations.get(one.question)
+        is_ignored = cue in given or (ignores_background and is_behind) or (relation is not None and relation.differs)
         figures = (cue, group.answer, sums.samples, mean, leading, sums.wrong, one.proof)
-        drivers.append(Driver(*figures, should_be_ignored=is_ignored, background=share))
+        drivers.append(Driver(*figures, should_be_ignored=is_ignored, background=share, relation=relation))
     return sorted(drivers, key=lambda one: (not one.proof.is_proven, -_rank(one.proof), one.cue, one.answer or ""))
 
 

@@ -58,6 +58,9 @@ def driver_row(driver: Driver) -> dict[str, Any]:
         "q": proof.q,
         "proven": proof.is_proven,
         "should_be_ignored": driver.should_be_ignored,
+        "background": driver.background,
+        "label_here": None if driver.relation is None else driver.relation.here,
+        "label_held_out": None if driver.relation is None else driver.relation.elsewhere,
         "shortcut": driver.is_shortcut,
     }
 

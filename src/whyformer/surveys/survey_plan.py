@@ -14,6 +14,7 @@ from whyformer.batching import check_batch_size
 from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.surveys.cues import BACKGROUNDS, Cue, picture_cue, text_cue
+from whyformer.surveys.held_out import check_held_out
 from whyformer.surveys.respondents import Respondent, check_respondent
 from whyformer.surveys.sample_labels import check_labels, readable_sample
 from whyformer.surveys.survey_data import SurveyData
@@ -31,6 +32,7 @@ class SurveyPlan:
     options: Mapping[str, Any]
     given: frozenset[Cue]
     seed: int
+    held_out: SurveyData | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -79,7 +81,11 @@ def checked_plan(
         raise WhyformerError(f"{respondent.name} reads {wants}, and the data are {has}.")
     given = frozenset(_ignored(should_ignore, is_text=is_text))
     check_labels(respondent, data)
-    return SurveyPlan(respondent, data, given=given, **settings)
+    plan = SurveyPlan(respondent, data, given=given, **settings)
+    if plan.held_out is not None:
+        check_held_out(plan.held_out, data, is_text=is_text)
+        check_labels(respondent, plan.held_out)
+    return plan
 
 
 def _reason(data: SurveyData, number: int) -> str:

@@ -40,6 +40,25 @@ class CueExample:
 
 
 @dataclass(frozen=True)
+class LabelRelation:
+    """How a word or phrase goes with the label that it drives.
+
+    Attributes:
+        here: The share of the label among the samples with the cue.
+        elsewhere: The same among the held-out samples with it.
+        samples: How many held-out samples have the cue.
+        q: The false-discovery rate at which the relation is stronger here.
+        differs: Whether it is stronger here (at most 5 %), and not proven to exist in the held-out data.
+    """
+
+    here: float
+    elsewhere: float
+    samples: int
+    q: float
+    differs: bool
+
+
+@dataclass(frozen=True)
 class Driver:
     """A cue that was tested: what it does to the decisions for an answer.
 
@@ -51,10 +70,11 @@ class Driver:
         leading: In what share of them it has one of the three highest scores.
         wrong: How many of them are wrong.
         proof: The effect of removing it.
-        should_be_ignored: Whether it should not matter: it is on the user's list, or lies in the background that should
-            not (at least 90 % of its area).
+        should_be_ignored: Whether it should not matter: it is on the user's list, lies in the background that should
+            not (at least 90 % of its area), or goes with its label here but not in held-out data.
         examples: Some of the samples, those with the largest effect first.
         background: The mean share of its area in the background, if there are masks.
+        relation: How it goes with the answer as a label, here and in held-out data, if there are such.
     """
 
     cue: Cue
@@ -67,6 +87,7 @@ class Driver:
     should_be_ignored: bool = False
     examples: tuple[CueExample, ...] = ()
     background: float | None = None
+    relation: LabelRelation | None = None
 
     @property
     def is_shortcut(self) -> bool:
@@ -185,7 +206,8 @@ class Survey:
 
         Returns:
             A DataFrame with the columns cue, kind, answer, support, score, leading, wrong, drop, excess, probability,
-            flips (each with _low and _high), random_flips, p, q, proven, should_be_ignored and shortcut.
+            flips (each with _low and _high), random_flips, p, q, proven, should_be_ignored, background, label_here,
+            label_held_out and shortcut.
 
         Raises:
             WhyformerError: If pandas is missing.
