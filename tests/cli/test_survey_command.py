@@ -33,7 +33,7 @@ def test_a_table_becomes_a_report_with_its_files(films, tmp_path):
     out = tmp_path / "report.html"
     done = run(
         *("mini-bert", films, "--out", out, "--label", "pos=positive", "--label", "neg=negative"),
-        *("--should-ignore", tmp_path / "ignore.txt", "--method", "rollout", "--device", "cpu"),
+        *("--should-ignore", tmp_path / "ignore.txt", "--method", "rollout", "--device", "cpu", "--pages", "3"),
     )
     assert done.exit_code == 0, done.output
     assert "mini-bert read 32 texts" in done.output
@@ -42,6 +42,13 @@ def test_a_table_becomes_a_report_with_its_files(films, tmp_path):
     assert any(driver.should_be_ignored and driver.cue.name == "film" for driver in result.tested)
     assert (tmp_path / "report.parquet").is_file()
     assert "wonderful" in out.read_text()
+    pages = sorted((tmp_path / "report-samples").iterdir())
+    assert 0 < len(pages) <= 3
+    shown = {example.page for driver in result.tested for example in driver.examples} - {None}
+    assert shown == {f"report-samples/{page.name}" for page in pages}
+    (page, *_) = pages
+    assert f'<a href="report-samples/{page.name}">films.csv row {page.stem}</a>' in out.read_text()
+    assert FILMS[(int(page.stem) - 1) % 4][0].split()[0] in page.read_text()
     kinds = [json.loads(line)["kind"] for line in (tmp_path / "report.jsonl").read_text().splitlines()]
     assert kinds.count("sample") == 32
     again = run(

@@ -213,6 +213,8 @@ def test_what_cannot_be_surveyed_is_said_in_a_line():
         survey("mini-bert", [])
     with pytest.raises(UnsupportedModel, match="mini-gpt answers by"):
         survey("mini-gpt", ["a film"])
+    with pytest.raises(WhyformerError, match="pages= go with a model: leave them out for predict"):
+        judged(films(8), pages="pages")
     with pytest.raises(WhyformerError, match="batch_size goes with predict: leave it out for a model"):
         survey("mini-bert", ["a film"], batch_size=2)
 

@@ -27,6 +27,14 @@ SurveyFile = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+PageCount = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="How many of the samples shown get a page of their explanation, in the folder NAME-samples; 0 for none.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 MaskFolder = Annotated[Path | None, typer.Option(help="The folder of masks, named as the pictures are.")]
 ShouldIgnore = Annotated[
     str | None,

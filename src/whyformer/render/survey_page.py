@@ -146,7 +146,7 @@ def _example(one: Mapping[str, Any]) -> dict[str, Any]:
     changes = one["without"] is not None and one["without"] != one["answer"]
     return {
         "name": readable(one_line(one["name"])),
-        "number": one["sample"] + 1,
+        "page": one["page"],
         "answer": readable(one["answer"]),
         "label": None if one["label"] is None else readable(one["label"]),
         "wrong": one["label"] is not None and one["label"] != one["answer"],

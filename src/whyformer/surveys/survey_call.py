@@ -21,6 +21,7 @@ from whyformer.surveys.journal import Journal
 from whyformer.surveys.proof import halves
 from whyformer.surveys.proof_plan import plan_proof
 from whyformer.surveys.proof_run import Effects, measure_effects
+from whyformer.surveys.sample_pages import check_pages, with_sample_pages
 from whyformer.surveys.survey_data import survey_data
 from whyformer.surveys.survey_plan import SurveyPlan, checked_plan, respondent_of
 from whyformer.surveys.survey_records import SurveyRecords, Watch, cluster_all, score_all
@@ -42,6 +43,8 @@ def survey(
     labels: Sequence[str] | None = None,
     batch_size: int | None = None,
     journal: str | Path | None = None,
+    pages: str | Path | None = None,
+    most_pages: int = 24,
     seed: int = 0,
     progress: bool = False,
     watch: Watch | None = None,
@@ -77,6 +80,9 @@ def survey(
         batch_size: The number of examples per call of `predict`.
         journal: A .jsonl file that keeps everything computed: a stopped survey goes on there. By default a temporary
             one.
+        pages: A folder beside the report in which the explanations of samples are saved as pages, linked by the report;
+            for models alone.
+        most_pages: The maximum number of these pages.
         seed: The seed of the halves, of the samples that cues are removed from, and of random parts.
         progress: Whether to show progress, with the time left.
         watch: A function called with the stage, the number of samples done, and that of all.
@@ -105,10 +111,14 @@ def survey(
         seed=seed,
         held_out=None if held_out is None else survey_data(held_out, None, column, label_map),
     )
+    if pages is not None:
+        check_pages(plan)
     with stage_progress(quiet=not progress) as show, tempfile.TemporaryDirectory(prefix="whyformer-") as folder:
         kept = Journal(Path(folder) / "survey.jsonl" if journal is None else Path(journal))
         kept.open_for(plan.settings)
         result = _surveyed(plan, kept, watch or show)
+        if pages is not None:
+            result = with_sample_pages(result, plan, Path(pages), most_pages, watch or show)
     return replace(result, seconds=time.perf_counter() - start)
 
 

@@ -26,6 +26,7 @@ class CueExample:
         pictures: Data URIs: the picture with its heatmap, and the picture without the cue.
         drop: The drop of the answer's log-odds without the cue, in nats; None if it was not removed.
         without: The label that the model gives it without the cue.
+        page: The page of its explanation, relative to the report; None if it has none.
     """
 
     sample: int
@@ -37,6 +38,7 @@ class CueExample:
     pictures: tuple[str, ...] = ()
     drop: float | None = None
     without: str | None = None
+    page: str | None = None
 
 
 @dataclass(frozen=True)
