@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
+
+import numpy as np
 
 from whyformer.metrics.statistics import CHOICES, interval, paired_comparison
 from whyformer.surveys.cue_choice import CueQuestion, choose_cues
@@ -45,7 +48,7 @@ def _proof_plan(records: Sequence[SurveyRecords], count: int, seed: int) -> Proo
     def for_choice(own: SurveyRecords) -> Iterator[ScoredSample]:
         return (sample for sample in own if not is_kept[sample.number])
 
-    chosen = chain.from_iterable(choose_cues(lambda own=own: for_choice(own)).questions for own in records)
+    chosen = chain.from_iterable(choose_cues(partial(for_choice, own)).questions for own in records)
     questions = [question for question in dict.fromkeys(chosen) if question[1].label is None]
     return plan_proof(records[0], questions, (), is_kept, seed=seed)
 
@@ -72,7 +75,7 @@ def _tested(plan: ProofPlan, effects: Sequence[Effects], seed: int) -> tuple[Cue
 def _change(
     question: CueQuestion, pairs: Sequence[tuple[RemovalEffect, RemovalEffect]], plan: ProofPlan, seed: int
 ) -> CueChange:
-    before, after = ([pair[place].excess for pair in pairs] for place in (0, 1))
+    before, after = (np.array([pair[place].excess for pair in pairs]) for place in (0, 1))
     compared = paired_comparison(after, before, resamples=CHOICES, seed=seed)
     cue, group = question
     return CueChange(

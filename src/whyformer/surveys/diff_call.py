@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from whyformer.api.predictions import Predict
@@ -178,7 +179,7 @@ def _compared(runs: Runs, watch: Watch, limit: float, seed: int) -> ModelDiff:
         totals.labelled,
         (totals.wrong[0], totals.wrong[1]),
         len(totals.correlations),
-        interval(totals.correlations, seed=seed) if totals.correlations else None,
+        interval(np.array(totals.correlations), seed=seed) if totals.correlations else None,
         limit,
         tuple(totals.moved),
         changes,

@@ -63,15 +63,13 @@ def label_relations(questions: Collection[CueQuestion], data: SurveyData, held_o
     }
     tests = {question: _difference_test(*both) for question, both in tables.items()}
     rates = false_discovery_rates([p for p, _ in tests.values()])
-    return {
-        question: LabelRelation(
-            *(float(table[0, 0] / table[0].sum()) for table in tables[question]),
-            samples=int(tables[question][1][0].sum()),
-            q=rate,
-            differs=rate <= FALSE_DISCOVERY_RATE and not is_there,
-        )
-        for (question, (_, is_there)), rate in zip(tests.items(), rates, strict=True)
-    }
+    relations = {}
+    for (question, (_, is_there)), rate in zip(tests.items(), rates, strict=True):
+        own, other = tables[question]
+        shares = [float(table[0, 0] / table[0].sum()) for table in (own, other)]
+        differs = rate <= FALSE_DISCOVERY_RATE and not is_there
+        relations[question] = LabelRelation(shares[0], shares[1], int(other[0].sum()), rate, differs)
+    return relations
 
 
 def _count(data: SurveyData, cues: frozenset[Cue]) -> _LabelCounts:

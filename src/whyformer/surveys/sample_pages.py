@@ -45,13 +45,14 @@ def check_pages(plan: SurveyPlan) -> None:
 
 def _shown(result: Survey) -> Iterator[int]:
     """The numbers of the examples: the first of every group, then the second, and so on."""
-    groups = [*result.shortcuts, *result.failures, *result.drivers]
+    groups: list[Driver | FailureGroup] = [*result.shortcuts, *result.failures, *result.drivers]
     columns = zip_longest(*([one.sample for one in group.examples] for group in groups))
     return (number for number in chain.from_iterable(columns) if number is not None)
 
 
 def _save_page(plan: SurveyPlan, number: int, path: Path) -> bool:
     """Whether the page of a sample could be made."""
+    assert isinstance(plan.respondent, LoadedModel)
     try:
         example = plan.data[number].example
         with strings_are_texts():
