@@ -29,7 +29,7 @@ def survey_command(
     backward: command_options.BackwardName = None,
     plugin: command_options.Plugins = None,
     seed: survey_options.RandomSeed = 0,
-    quiet: command_options.Quiet = False,
+    quiet: command_options.OnlyErrors = False,
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
 ) -> None:
