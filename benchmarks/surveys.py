@@ -3,13 +3,15 @@
     python benchmarks/surveys.py reviews --data FOLDER --folder EMPTY_FOLDER
     python benchmarks/surveys.py sentences --data FOLDER --folder EMPTY_FOLDER
     python benchmarks/surveys.py photos --data FOLDER --folder EMPTY_FOLDER
+    python benchmarks/surveys.py rounded --data FOLDER --folder EMPTY_FOLDER
     python benchmarks/surveys.py null
     python benchmarks/surveys.py memory
 
 `reviews` surveys mini-bert over 1,000 reviews of IMDb's test split (imdb-test.jsonl.xz), `sentences` over the 872
 sentences of SST-2's development split (sst2-dev.tsv), `photos` mini-vit over 50 photographs of Oxford-IIIT Pet with
 masks (photos/val-0.tar); they go on where they were stopped, and count seconds of
-processor time, all threads together, because the machine may be busy. `null` surveys functions for which no word has an
+processor time, all threads together, because the machine may be busy. `rounded` compares mini-bert with itself with
+weights of 8, 4 and 3 bits over the same sentences. `null` surveys functions for which no word has an
 effect that recurs, so that every driver is false. `memory` compares the peak memory of few and many samples, of a
 function and of mini-bert. All is written to benchmarks/results/surveys.json.
 """
@@ -17,6 +19,8 @@ function and of mini-bert. All is written to benchmarks/results/surveys.json.
 from __future__ import annotations
 
 import argparse
+import copy
+import dataclasses
 import hashlib
 import json
 import lzma
@@ -32,13 +36,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from whyformer import Survey, survey
+from whyformer import Survey, diff, load, survey
 from whyformer.surveys.survey_files import driver_row
 
 FILE = Path(__file__).parent / "results" / "surveys.json"
 REVIEWS, PHOTOS = 1000, 50
 RUNS, TEXTS, WORDS, VOCABULARY = 200, 160, 12, 20  # of null surveys
 MEMORY_SAMPLES = {"function": (1000, 10_000), "mini-bert": (500, 3000)}
+BITS = (8, 4, 3)
 NEGATIONS = {"not", "no", "never", "nothing", "nor", "none", "without", "n't", "isn't", "wasn't", "don't", "didn't"}
 LABELS = ["negative", "positive"]
 
@@ -56,6 +61,49 @@ def sentences(data: Path, folder: Path) -> dict[str, Any]:
     lines = (data / "text" / "sst2-dev.tsv").read_text().splitlines()
     pairs = [line.split("\t") for line in lines]
     return timed("mini-bert", [(text, LABELS[int(label)]) for text, label in pairs], folder / "sentences")
+
+
+def rounded(data: Path, folder: Path) -> dict[str, Any]:
+    """Compare mini-bert with copies whose weights are rounded to few bits, a scale for each row."""
+    torch.set_num_threads(1)
+    lines = (data / "text" / "sst2-dev.tsv").read_text().splitlines()
+    pairs = [(text, LABELS[int(label)]) for text, label in (line.split("\t") for line in lines)]
+    model = load("mini-bert", device="cpu")
+    rows = {}
+    for bits in BITS:
+        start = time.process_time()
+        other = dataclasses.replace(model, model=with_bits(copy.deepcopy(model.model), bits), name=f"{bits} bits")
+        places = (folder / "whole.jsonl", folder / f"bits-{bits}.jsonl")
+        result = diff(model, other, pairs, journals=places)
+        result.save(folder / f"bits-{bits}.html")
+        print(result)
+        rows[str(bits)] = {
+            "seconds": round(time.process_time() - start, 1),
+            "samples": result.samples,
+            "changed": len(result.changed_samples),
+            "wrong": result.wrong,
+            "correlation": dataclasses.astuple(result.correlation),
+            "compared": result.compared,
+            "other_reasons": len(result.moved_reasons),
+            "limit": result.limit,
+            "cues": len(result.cues),
+            "changed_cues": [
+                [change.cue.name, change.answer, change.first.value, change.second.value, change.q]
+                for change in result.changed_cues
+            ],
+        }
+    return rows
+
+
+def with_bits(model: torch.nn.Module, bits: int) -> torch.nn.Module:
+    """Round every matrix of weights to so many bits."""
+    most = 2 ** (bits - 1) - 1
+    with torch.no_grad():
+        for weights in model.parameters():
+            if weights.ndim == 2:
+                scale = weights.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / most
+                weights.copy_((weights / scale).round() * scale)
+    return model
 
 
 def photos(data: Path, folder: Path) -> dict[str, Any]:
@@ -199,7 +247,7 @@ def peak(what: str, count: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("reviews", "sentences", "photos", "null", "memory", "peak"))
+    parser.add_argument("what", choices=("reviews", "sentences", "photos", "rounded", "null", "memory", "peak"))
     parser.add_argument("--data", type=Path, help="the folder with text/ and photos/")
     parser.add_argument("--folder", type=Path, help="where journals and pages are kept")
     parser.add_argument("--samples", type=int, default=1000)
@@ -208,7 +256,7 @@ def main() -> None:
     if given.what == "peak":
         print(peak(given.of, given.samples))
         return
-    runs = {"reviews": reviews, "sentences": sentences, "photos": photos}
+    runs = {"reviews": reviews, "sentences": sentences, "photos": photos, "rounded": rounded}
     if given.what in runs:
         given.folder.mkdir(parents=True, exist_ok=True)
         row = runs[given.what](given.data, given.folder)

@@ -104,3 +104,23 @@ def false_drivers(path: Path) -> str:
         ),
     ]
     return rows(["", ""], lines)
+
+
+def rounded(path: Path) -> str:
+    """mini-bert and its copies with weights of few bits."""
+    lines = []
+    for bits, run in read(path)["rounded"].items():
+        mean, low, high = run["correlation"]
+        lines.append(
+            [
+                bits,
+                f"{100 * run['changed'] / run['samples']:.1f}",
+                f"{100 * run['wrong'][1] / run['samples']:.1f}",
+                f"{mean:.2f} [{low:.2f}, {high:.2f}]",
+                f"{100 * run['other_reasons'] / run['compared']:.1f}",
+                f"{len(run['changed_cues'])} of {run['cues']}",
+                f"{run['seconds']:.0f}",
+            ]
+        )
+    head = ["bits", "answers that changed, %", "wrong, %", "mean rank correlation", "other reasons, %", "cues changed"]
+    return rows([*head, "seconds of one processor"], lines)

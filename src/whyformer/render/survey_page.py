@@ -57,9 +57,10 @@ def survey_page(document: Mapping[str, Any], overview: Sequence[str]) -> str:
 
 
 def _figures(document: Mapping[str, Any], tested: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    cues, proven = ({(one["kind"], one["name"]) for one in own} for own in (tested, [o for o in tested if o["proven"]]))
     figures = [
         (f"{document['samples']:,}", f"{document['kind']}s"),
-        (f"{sum(one['proven'] for one in tested)} of {len(tested)}", "cues proven"),
+        (f"{len(proven)} of {len(cues)}", "cues proven"),
     ]
     if document["labelled"]:
         figures.append(

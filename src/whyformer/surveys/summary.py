@@ -51,6 +51,8 @@ def _drivers_sentence(survey: Survey) -> str:
 def _failures_sentence(survey: Survey) -> str:
     if not survey.labelled:
         return "The samples have no labels, so that its errors are not known."
+    if not survey.wrong:
+        return f"None of the {survey.labelled:,} labelled samples is answered wrongly."
     share = f"{survey.wrong:,} of {survey.labelled:,} answers are wrong ({survey.wrong / survey.labelled:.0%})"
     named = [group for group in survey.failures if group.cue is not None and group.proof and group.proof.is_proven]
     seen = [group for group in survey.failures if group.cue is not None]
