@@ -72,7 +72,7 @@ def label_map(pairs: Sequence[str] | None) -> dict[str, str]:
 
 
 def check_data_files(data: Path, inputs: Sequence[str | Path | None], out: Path, suffixes: Sequence[str]) -> None:
-    """Raise if there are no data, or a file beside the report would replace one that is read."""
+    """Raise if there are no data, or a file of the report would replace one that is read."""
     if not data.exists():
         raise WhyformerError(f"No file or folder {str(data)!r}.")
     for written in map(out.with_suffix, suffixes):

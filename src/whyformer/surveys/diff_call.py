@@ -56,8 +56,8 @@ def diff(
     """Compare two models over a data set: which answers changed, and which stayed for other reasons.
 
     Every sample is explained by both models. Where they give the same answer, the ranks of their scores are compared.
-    The cues with the highest scores in either model are removed from the same samples for both, and those whose effect
-    on the first model's answer changed are reported, at a false-discovery rate of 5 % over all cues.
+    The cues with the highest scores in either model are removed from the same samples for both. Those whose effect on
+    the first model's answer changed are reported, at a false-discovery rate of 5 % over all cues.
 
     Args:
         first: A model that labels texts or pictures, as in `explain`, such as the one in use; None with `predict`.

@@ -93,7 +93,7 @@ class ModelDiff:
         labelled: How many samples have a label.
         wrong: How many wrong answers each model gives.
         compared: How many samples have the same answer and scores that can be compared.
-        correlation: The mean rank correlation of their scores, with its interval; None if there are none.
+        correlation: The mean rank correlation of their scores, with its interval; None without such samples.
         limit: The correlation below which reasons count as changed.
         moved_reasons: The numbers of the samples with the same answer for other reasons.
         cues: The cues that were tested, those with a proven and larger change first.

@@ -1,4 +1,4 @@
-"""Pages of single explanations beside a report, for the first of its examples."""
+"""Pages of single explanations, to which a report links its first examples."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def survey(
     """Find out what drives a model over a data set: which words, or parts of pictures, and which drive its errors.
 
     Every sample is explained once. The cues with the highest scores in one half of the samples are then removed from
-    samples of the other half, and compared with random equal parts of the same samples; those that change answers more
+    samples of the other half, and compared with random equal parts of the same samples. Those that change answers more
     are proven, at a false-discovery rate of 5 % over all cues. Regions, masks and positions, and the cues that
     `should_ignore` names, are known beforehand, and tested on all samples.
 
@@ -80,8 +80,7 @@ def survey(
         batch_size: The number of examples per call of `predict`.
         journal: A .jsonl file that keeps everything computed: a stopped survey goes on there. By default a temporary
             one.
-        pages: A folder beside the report in which the explanations of samples are saved as pages, linked by the report;
-            for models alone.
+        pages: A folder next to the report for pages of single explanations, to which it links; for models alone.
         most_pages: The maximum number of these pages.
         seed: The seed of the halves, of the samples that cues are removed from, and of random parts.
         progress: Whether to show progress, with the time left.

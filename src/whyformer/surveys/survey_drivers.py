@@ -52,7 +52,7 @@ def drivers_of(
 ) -> list[Driver]:
     """The cues of answers, proven ones first, then by the lower end of their excess over random parts.
 
-    With the background, regions and clusters that lie in it are to be ignored, too.
+    If the background is to be ignored, so are regions and clusters in it.
     """
     ignores_background = Cue("mask", "background") in given
     drivers = []
