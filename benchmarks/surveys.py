@@ -11,7 +11,7 @@
 sentences of SST-2's development split (sst2-dev.tsv), `photos` mini-vit over 50 photographs of Oxford-IIIT Pet with
 masks (photos/val-0.tar); they go on where they were stopped, and count seconds of
 processor time, all threads together, because the machine may be busy. `rounded` compares mini-bert with itself with
-weights of 8, 4 and 3 bits over the same sentences. `null` surveys functions for which no word has an
+weights of 8 and 4 bits over the same sentences. `null` surveys functions for which no word has an
 effect that recurs, so that every driver is false. `memory` compares the peak memory of few and many samples, of a
 function and of mini-bert. All is written to benchmarks/results/surveys.json.
 """
@@ -42,8 +42,8 @@ from whyformer.surveys.survey_files import driver_row
 FILE = Path(__file__).parent / "results" / "surveys.json"
 REVIEWS, PHOTOS = 1000, 50
 RUNS, TEXTS, WORDS, VOCABULARY = 200, 160, 12, 20  # of null surveys
-MEMORY_SAMPLES = {"function": (1000, 10_000), "mini-bert": (500, 3000)}
-BITS = (8, 4, 3)
+MEMORY_SAMPLES = {"function": (1000, 10_000), "mini-bert": (200, 1000)}
+BITS = (8, 4)
 NEGATIONS = {"not", "no", "never", "nothing", "nor", "none", "without", "n't", "isn't", "wasn't", "don't", "didn't"}
 LABELS = ["negative", "positive"]
 
