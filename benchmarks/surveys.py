@@ -3,20 +3,24 @@
     python benchmarks/surveys.py reviews --data FOLDER --folder EMPTY_FOLDER
     python benchmarks/surveys.py sentences --data FOLDER --folder EMPTY_FOLDER
     python benchmarks/surveys.py photos --data FOLDER --folder EMPTY_FOLDER
+    python benchmarks/surveys.py rounded --data FOLDER --folder EMPTY_FOLDER
     python benchmarks/surveys.py null
     python benchmarks/surveys.py memory
 
 `reviews` surveys mini-bert over 1,000 reviews of IMDb's test split (imdb-test.jsonl.xz), `sentences` over the 872
 sentences of SST-2's development split (sst2-dev.tsv), `photos` mini-vit over 50 photographs of Oxford-IIIT Pet with
 masks (photos/val-0.tar); they go on where they were stopped, and count seconds of
-processor time, all threads together, because the machine may be busy. `null` surveys functions for which no word has an
-effect that recurs, so that every driver is false. `memory` compares the peak memory of few and many samples. All is
-written to benchmarks/results/surveys.json.
+processor time, all threads together, because the machine may be busy. `rounded` compares mini-bert with itself with
+weights of 8 and 4 bits over the same sentences. `null` surveys functions for which no word has an
+effect that recurs, so that every driver is false. `memory` compares the peak memory of few and many samples, of a
+function and of mini-bert. All is written to benchmarks/results/surveys.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import dataclasses
 import hashlib
 import json
 import lzma
@@ -32,13 +36,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from whyformer import Survey, survey
+from whyformer import Survey, diff, load, survey
 from whyformer.surveys.survey_files import driver_row
 
 FILE = Path(__file__).parent / "results" / "surveys.json"
 REVIEWS, PHOTOS = 1000, 50
 RUNS, TEXTS, WORDS, VOCABULARY = 200, 160, 12, 20  # of null surveys
-MEMORY_SAMPLES = (1000, 10_000)
+MEMORY_SAMPLES = {"function": (1000, 10_000), "mini-bert": (200, 1000)}
+BITS = (8, 4)
 NEGATIONS = {"not", "no", "never", "nothing", "nor", "none", "without", "n't", "isn't", "wasn't", "don't", "didn't"}
 LABELS = ["negative", "positive"]
 
@@ -56,6 +61,49 @@ def sentences(data: Path, folder: Path) -> dict[str, Any]:
     lines = (data / "text" / "sst2-dev.tsv").read_text().splitlines()
     pairs = [line.split("\t") for line in lines]
     return timed("mini-bert", [(text, LABELS[int(label)]) for text, label in pairs], folder / "sentences")
+
+
+def rounded(data: Path, folder: Path) -> dict[str, Any]:
+    """Compare mini-bert with copies whose weights are rounded to few bits, a scale for each row."""
+    torch.set_num_threads(1)
+    lines = (data / "text" / "sst2-dev.tsv").read_text().splitlines()
+    pairs = [(text, LABELS[int(label)]) for text, label in (line.split("\t") for line in lines)]
+    model = load("mini-bert", device="cpu")
+    rows = {}
+    for bits in BITS:
+        start = time.process_time()
+        other = dataclasses.replace(model, model=with_bits(copy.deepcopy(model.model), bits), name=f"{bits} bits")
+        places = (folder / "whole.jsonl", folder / f"bits-{bits}.jsonl")
+        result = diff(model, other, pairs, journals=places)
+        result.save(folder / f"bits-{bits}.html")
+        print(result)
+        rows[str(bits)] = {
+            "seconds": round(time.process_time() - start, 1),
+            "samples": result.samples,
+            "changed": len(result.changed_samples),
+            "wrong": result.wrong,
+            "correlation": dataclasses.astuple(result.correlation),
+            "compared": result.compared,
+            "other_reasons": len(result.moved_reasons),
+            "limit": result.limit,
+            "cues": len(result.cues),
+            "changed_cues": [
+                [change.cue.name, change.answer, change.first.value, change.second.value, change.q]
+                for change in result.changed_cues
+            ],
+        }
+    return rows
+
+
+def with_bits(model: torch.nn.Module, bits: int) -> torch.nn.Module:
+    """Round every matrix of weights to so many bits."""
+    most = 2 ** (bits - 1) - 1
+    with torch.no_grad():
+        for weights in model.parameters():
+            if weights.ndim == 2:
+                scale = weights.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / most
+                weights.copy_((weights / scale).round() * scale)
+    return model
 
 
 def photos(data: Path, folder: Path) -> dict[str, Any]:
@@ -169,15 +217,16 @@ def weight(word: str) -> float:
 
 def memory() -> dict[str, Any]:
     """Peak memory in MiB by the number of samples, each in a process of its own."""
-    peaks = {}
-    for count in MEMORY_SAMPLES:
-        command = [sys.executable, __file__, "peak", "--samples", str(count)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        peaks[str(count)] = float(done.stdout)
+    peaks: dict[str, dict[str, float]] = {}
+    for what, counts in MEMORY_SAMPLES.items():
+        for count in counts:
+            command = [sys.executable, __file__, "peak", "--samples", str(count), "--of", what]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            peaks.setdefault(what, {})[str(count)] = float(done.stdout)
     return peaks
 
 
-def peak(count: int) -> float:
+def peak(what: str, count: int) -> float:
     """Survey generated texts, made one by one, and return the peak memory of this process."""
 
     class Texts:
@@ -188,21 +237,26 @@ def peak(count: int) -> float:
             drawn = random.Random(number)
             return " ".join(f"word{int(drawn.paretovariate(0.6)) % 5000}" for _ in range(WORDS))
 
-    survey(None, Texts(), predict=judge_occurrences, labels=LABELS)
+    torch.set_num_threads(1)
+    if what == "function":
+        survey(None, Texts(), predict=judge_occurrences, labels=LABELS)
+    else:
+        survey(what, Texts())
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("reviews", "sentences", "photos", "null", "memory", "peak"))
+    parser.add_argument("what", choices=("reviews", "sentences", "photos", "rounded", "null", "memory", "peak"))
     parser.add_argument("--data", type=Path, help="the folder with text/ and photos/")
     parser.add_argument("--folder", type=Path, help="where journals and pages are kept")
-    parser.add_argument("--samples", type=int, default=MEMORY_SAMPLES[0])
+    parser.add_argument("--samples", type=int, default=1000)
+    parser.add_argument("--of", choices=MEMORY_SAMPLES, default="function")
     given = parser.parse_args()
     if given.what == "peak":
-        print(peak(given.samples))
+        print(peak(given.of, given.samples))
         return
-    runs = {"reviews": reviews, "sentences": sentences, "photos": photos}
+    runs = {"reviews": reviews, "sentences": sentences, "photos": photos, "rounded": rounded}
     if given.what in runs:
         given.folder.mkdir(parents=True, exist_ok=True)
         row = runs[given.what](given.data, given.folder)

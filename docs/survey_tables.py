@@ -97,6 +97,30 @@ def false_drivers(path: Path) -> str:
         ["surveys of functions without drivers", str(null["runs"])],
         ["of them with a driver, all false", f"{null['with_a_driver']} ({null['with_a_driver'] / null['runs']:.1%})"],
         ["words and phrases chosen for proof", f"{null['chosen_cues']:,}"],
-        *([f"peak memory, {int(count):,} texts", f"{peak:.0f} MiB"] for count, peak in peaks.items()),
+        *(
+            [f"peak memory, {int(count):,} texts, {what}", f"{peak:.0f} MiB"]
+            for what, own in peaks.items()
+            for count, peak in own.items()
+        ),
     ]
     return rows(["", ""], lines)
+
+
+def rounded(path: Path) -> str:
+    """mini-bert and its copies with weights of few bits."""
+    lines = []
+    for bits, run in read(path)["rounded"].items():
+        mean, low, high = run["correlation"]
+        lines.append(
+            [
+                bits,
+                f"{100 * run['changed'] / run['samples']:.1f}",
+                f"{100 * run['wrong'][1] / run['samples']:.1f}",
+                f"{mean:.2f} [{low:.2f}, {high:.2f}]",
+                f"{100 * run['other_reasons'] / run['compared']:.1f}",
+                f"{len(run['changed_cues'])} of {run['cues']}",
+                f"{run['seconds']:.0f}",
+            ]
+        )
+    head = ["bits", "answers that changed, %", "wrong, %", "mean rank correlation", "other reasons, %", "cues changed"]
+    return rows([*head, "seconds of one processor"], lines)

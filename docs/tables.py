@@ -839,6 +839,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "survey-failures": lambda: survey_tables.text_failures(RESULTS / "surveys.json"),
     "survey-photos": lambda: survey_tables.photo_drivers(RESULTS / "surveys.json"),
     "survey-cost": lambda: survey_tables.cost(RESULTS / "surveys.json"),
+    "survey-diff": lambda: survey_tables.rounded(RESULTS / "surveys.json"),
     "survey-false": lambda: survey_tables.false_drivers(RESULTS / "surveys.json"),
     "support-cost": lambda: support_tables.cost(RESULTS / "support.json"),
     "decoder-sinks": lambda: sink_tables.sinks(RESULTS / "decoder_sinks.json"),

@@ -43,6 +43,8 @@ from .results.part import TopItem as TopItem
 from .results.part import Word as Word
 from .results.response import Response as Response
 from .served.endpoint import Endpoint as Endpoint
+from .surveys.diff_call import diff as diff
+from .surveys.model_diff import ModelDiff as ModelDiff
 from .surveys.survey_call import survey as survey
 from .surveys.survey_result import Survey as Survey
 from .targets.scores import Pixel as Pixel

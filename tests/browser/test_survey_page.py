@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shutil
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from commands import invoke
 from whyformer.metrics.statistics import Interval
 from whyformer.surveys.cues import Cue
 from whyformer.surveys.proof import Proof
@@ -153,3 +155,26 @@ def test_the_page_is_read_without_scripts(opened):
     with opened(scripts=False) as page:
         page.locator("#drivers .driver summary").first.click()
         expect(page.locator("#drivers .proof").first).to_be_visible()
+
+
+def test_data_become_a_report_whose_samples_open_their_own_pages(browser, tmp_path):
+    """From a table through the command to the report, and on to the explanation of a sample."""
+    films = [("a wonderful film", "positive"), ("dull to the end", "negative"), ("wonderful, all of it", "positive")]
+    with (tmp_path / "films.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *films * 10])
+    out = tmp_path / "report.html"
+    method = ("--method", "rollout", "--device", "cpu", "--pages", "2")
+    done = invoke("survey", "mini-bert", tmp_path / "films.csv", "--out", out, "-q", *method)
+    assert done.exit_code == 0, done.output
+    page = browser.new_page()
+    page.goto(out.as_uri())
+    expect(page.locator(".overview p").first).to_contain_text("mini-bert read 30 texts")
+    row = page.locator(".driver", has_text="wonderful").first
+    row.locator("summary").click()
+    link = page.locator(".driver[open] .fate a").first
+    name = link.text_content()
+    number = int(name.removeprefix("films.csv row "))
+    link.click()
+    expect(page).to_have_url(f"{tmp_path.as_uri()}/report-samples/{number}.html")
+    expect(page.locator(".text").first).to_contain_text(films[(number - 1) % 3][0].split()[0])
+    page.close()

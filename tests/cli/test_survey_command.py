@@ -33,7 +33,7 @@ def test_a_table_becomes_a_report_with_its_files(films, tmp_path):
     out = tmp_path / "report.html"
     done = run(
         *("mini-bert", films, "--out", out, "--label", "pos=positive", "--label", "neg=negative"),
-        *("--should-ignore", tmp_path / "ignore.txt", "--method", "rollout", "--device", "cpu"),
+        *("--should-ignore", tmp_path / "ignore.txt", "--method", "rollout", "--device", "cpu", "--pages", "3"),
     )
     assert done.exit_code == 0, done.output
     assert "mini-bert read 32 texts" in done.output
@@ -42,6 +42,13 @@ def test_a_table_becomes_a_report_with_its_files(films, tmp_path):
     assert any(driver.should_be_ignored and driver.cue.name == "film" for driver in result.tested)
     assert (tmp_path / "report.parquet").is_file()
     assert "wonderful" in out.read_text()
+    pages = sorted((tmp_path / "report-samples").iterdir())
+    assert 0 < len(pages) <= 3
+    shown = {example.page for driver in result.tested for example in driver.examples} - {None}
+    assert shown == {f"report-samples/{page.name}" for page in pages}
+    (page, *_) = pages
+    assert f'<a href="report-samples/{page.name}">films.csv row {page.stem}</a>' in out.read_text()
+    assert FILMS[(int(page.stem) - 1) % 4][0].split()[0] in page.read_text()
     kinds = [json.loads(line)["kind"] for line in (tmp_path / "report.jsonl").read_text().splitlines()]
     assert kinds.count("sample") == 32
     again = run(
@@ -68,6 +75,10 @@ def test_a_table_becomes_a_report_with_its_files(films, tmp_path):
         (["mini-bert", "nowhere.csv"], "No file or folder 'nowhere.csv'."),
         (["mini-bert", "FILMS", "--label", "pos"], "--label 'pos': write DATA=MODEL, such as pos=positive."),
         (["mini-bert", "FILMS", "--out", "report.pdf"], "--out 'report.pdf': no format for '.pdf'. Known: .html."),
+        (
+            ["mini-bert", "FILMS", "--should-ignore", "names.txt"],
+            "No file 'names.txt' with cues to ignore. Name a cue in a list: ['names.txt'].",
+        ),
         (["mini-vit", "FILMS"], "mini-vit reads pictures, and the data are texts."),
     ],
 )
@@ -76,3 +87,16 @@ def test_a_mistake_is_said_in_one_line(films, arguments, message, tmp_path, monk
     done = run(*[films if one == "FILMS" else one for one in arguments])
     assert done.exit_code == 2
     assert done.stderr == f"whyformer: {message}\n"
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json"])
+def test_the_data_are_never_replaced(tmp_path, suffix):
+    data = tmp_path / f"reviews{suffix}"
+    rows = [{"text": text} for text, _ in FILMS]
+    data.write_text("\n".join(map(json.dumps, rows)) if suffix == ".jsonl" else json.dumps(rows))
+    before = data.read_bytes()
+    done = run("mini-bert", data, "--out", tmp_path / "reviews.html")
+    assert done.exit_code == 2
+    assert f"would write to {str(data)!r}, which is read: name another report." in done.stderr
+    assert data.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == [data.name]

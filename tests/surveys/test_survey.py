@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from PIL import Image
 from planted_samples import random_texts
 from whyformer import Survey, UnsupportedModel, WhyformerError, survey
 from whyformer.surveys.cues import Cue
+from whyformer.surveys.proof import FEWEST_SAMPLES, false_discovery_rates
 
 VOCABULARY = [f"word{n}" for n in range(12)]
 WEIGHTS = {"good": 2.0, "fine": 1.5, "bad": -2.0, "dull": -1.5, "zxq": 6.0}
@@ -211,8 +213,83 @@ def test_what_cannot_be_surveyed_is_said_in_a_line():
         survey("mini-bert", [])
     with pytest.raises(UnsupportedModel, match="mini-gpt answers by"):
         survey("mini-gpt", ["a film"])
+    with pytest.raises(WhyformerError, match="pages= go with a model: leave them out for predict"):
+        judged(films(8), pages="pages")
     with pytest.raises(WhyformerError, match="batch_size goes with predict: leave it out for a model"):
         survey("mini-bert", ["a film"], batch_size=2)
+
+
+def test_labels_that_the_model_does_not_have_are_refused_before_any_work():
+    asked = []
+    with pytest.raises(
+        WhyformerError, match=r"None of the labels of the data \(neg, pos\) is a label of <lambda> \(neg"
+    ) as error:
+        survey(
+            None,
+            [(text, label[:3]) for text, label in films(40)],
+            predict=lambda texts: asked.extend(texts) or judge(texts),
+            labels=LABELS,
+        )
+    assert "label_map={'neg': 'negative', …}, or --label neg=negative …" in str(error.value)
+    assert not asked
+    with pytest.raises(WhyformerError, match=r"labels \(negative, positive\), but those of predict have no names"):
+        survey(None, films(40), predict=judge)
+
+
+def test_some_unknown_labels_are_noted():
+    rows = [*films(40), ("good word1 word2", "mixed"), ("bad word3 word4", "mixed")]
+    result = judged(rows)
+    assert any(
+        "2 of 42 labelled samples have a label that judge does not have (mixed)" in note for note in result.notes
+    )
+    assert (result.labelled, result.wrong) == (42, 2)
+
+
+@pytest.mark.parametrize("name", ["names.txt", "lists/names", "missing.csv"])
+def test_a_missing_list_of_cues_is_no_cue(name):
+    with pytest.raises(WhyformerError, match=f"No file '{name}' with cues to ignore. Name a cue in a list: "):
+        judged(films(40), should_ignore=name)
+    assert judged(films(40), should_ignore=[name])
+
+
+def test_a_file_that_is_no_journal_is_left_untouched(tmp_path):
+    data = tmp_path / "films.jsonl"
+    content = json.dumps({"text": "a good film"}) + "\n" + json.dumps({"text": "bad"})
+    data.write_text(content)
+    with pytest.raises(WhyformerError, match=r"is not the journal of a survey, and is left untouched: name another"):
+        judged(films(40), journal=data)
+    assert data.read_text() == content
+
+
+def test_a_header_that_was_cut_off_is_written_again(tmp_path):
+    journal = tmp_path / "films.jsonl"
+    journal.write_text('{"kind": "survey", "mod')
+    again, whole = judged(films(40), journal=journal), judged(films(40))
+    assert replace(again, seconds=0) == replace(whole, seconds=0)
+
+
+def test_a_journal_of_skipped_samples_alone_says_why(tmp_path):
+    def failing(texts):
+        raise WhyformerError("no answer")
+
+    for _ in range(2):  # the second time all samples are in the journal
+        with pytest.raises(WhyformerError, match=r"None of the 2 samples can be explained: .*no answer"):
+            survey(None, ["one film", "two"], predict=failing, labels=LABELS, journal=tmp_path / "none.jsonl")
+
+
+def test_cues_of_few_samples_do_not_weaken_the_others(planted):
+    able = [driver for driver in planted.tested if driver.proof.samples >= FEWEST_SAMPLES]
+    few = [driver for driver in planted.tested if driver.proof.samples < FEWEST_SAMPLES]
+    assert all((driver.proof.p, driver.proof.q) == (1, 1) for driver in few)
+    # Questions about mistakes are corrected with the drivers; this model makes none.
+    assert not planted.failures
+    rates = false_discovery_rates([driver.proof.p for driver in able])
+    assert [driver.proof.q for driver in able] == pytest.approx(rates)
+
+
+def test_the_number_of_unproven_cues_is_said_however_few_are_proven(planted):
+    assert len(planted.drivers) < 12
+    assert f"\n{len(planted.not_proven)} cues seen, not proven." in str(planted)
 
 
 def pictures(count=40, seed=0):
@@ -250,13 +327,31 @@ def test_a_stamp_in_a_corner_is_the_first_driver_and_a_shortcut():
     first = result.drivers[0]
     assert (first.cue, first.answer) == (Cue("region", "top left corner"), "stamped")
     assert first.proof.flips.value == 1.0
-    assert {driver.cue.name for driver in result.shortcuts} == {"top left corner", "background"}
+    # The border covers part of the stamp.
+    assert {driver.cue.name for driver in result.shortcuts} == {"top left corner", "border", "background"}
     assert result.object_share.share.value == pytest.approx(0.0, abs=0.05)
     assert all(len(example.pictures) == 2 for example in first.examples)
 
 
+def test_masks_include_regions_that_lie_in_the_background():
+    result = survey(None, pictures(), predict=sees_stamps, labels=["plain", "stamped"], should_ignore=["masks"])
+    # The border covers part of the stamp.
+    assert {driver.cue.name for driver in result.shortcuts} == {"top left corner", "border", "background"}
+    shares = {driver.cue.name: driver.background for driver in result.tested}
+    # The square covers a sixteenth of a picture, and none of its border.
+    assert (shares["top left corner"], shares["border"]) == (1, 1)
+    assert shares["background"] > 0.9 > 0.5 > shares["object"]  # some patches have both
+    assert shares["centre"] < 0.9
+    ignored = {driver.cue.name for driver in result.tested if driver.should_be_ignored}
+    assert {"border", "top left corner", "bottom right corner"} <= ignored
+    assert not ignored & {"centre", "object"}
+    named = survey(None, pictures(), predict=sees_stamps, labels=["plain", "stamped"])
+    assert not named.shortcuts
+
+
 def test_a_function_that_sees_the_object_is_said_to():
-    result = survey(None, pictures(), predict=sees_objects, labels=["none", "object"])
+    unlabelled = [{name: row[name] for name in ("image", "mask")} for row in pictures()]
+    result = survey(None, unlabelled, predict=sees_objects, labels=["none", "object"])
     share = result.object_share
     assert share.by == "masks"
     assert share.samples == 40

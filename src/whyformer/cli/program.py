@@ -17,6 +17,7 @@ from whyformer.cli.audit_commands import keygen, verify_command
 from whyformer.cli.command_options import FLAG, help_examples
 from whyformer.cli.compare_command import compare_command
 from whyformer.cli.console import complain
+from whyformer.cli.diff_command import diff_command
 from whyformer.cli.evaluate_commands import demo, evaluate_command, report_command, schema
 from whyformer.cli.explain_command import continue_, explain_command
 from whyformer.cli.learn_command import learn_command
@@ -151,6 +152,13 @@ app.command(
         "whyformer survey mini-vit photos --should-ignore masks",
     ),
 )(survey_command)
+app.command(
+    "diff",
+    epilog=help_examples(
+        "whyformer diff ./my-model ./my-quantised-model reviews.csv --out diff.html",
+        "whyformer diff ./old ./new reviews.csv --fail-if-changed 0.05 --fail-if-reasons-changed 0.1",
+    ),
+)(diff_command)
 app.command(
     "compare",
     epilog=help_examples(

@@ -7,51 +7,28 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli import command_options
+from whyformer.cli import command_options, survey_options
 from whyformer.cli.call_arguments import load_model, method_call
-from whyformer.cli.command_options import OUTPUT
 from whyformer.cli.console import announce, safe
-from whyformer.errors import WhyformerError
+
+SURVEY_FILES = (".html", ".json", ".parquet")
 
 
 def survey_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A bundled model, a folder, or a Hugging Face id.")],
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA",
-            help="A table of texts (.csv, .tsv, .jsonl, .json, .parquet), with labels in the column label if any. Or a "
-            "folder with a folder of pictures for each class; or one with the folders images and masks.",
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="The report, a .html file. Beside it: .json (`Survey.load`), .parquet (a row per cue), and .jsonl, "
-            "with which a stopped survey goes on.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = Path("report.html"),
-    masks: Annotated[Path | None, typer.Option(help="The folder of masks, named as the pictures are.")] = None,
-    should_ignore: Annotated[
-        str | None,
-        typer.Option(
-            "--should-ignore",
-            metavar="FILE|masks|REGION",
-            help="Cues that should not matter: a text file with a word or phrase in each line; for pictures masks, or "
-            "the name of a region, such as border.",
-        ),
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DATA=MODEL", help="The model's name for a label of the data; can be repeated."),
-    ] = None,
+    data: survey_options.SurveyedData,
+    out: survey_options.SurveyFile = Path("report.html"),
+    pages: survey_options.PageCount = 24,
+    masks: survey_options.MaskFolder = None,
+    should_ignore: survey_options.ShouldIgnore = None,
+    held_out: survey_options.HeldOut = None,
+    label: survey_options.LabelPairs = None,
     column: command_options.ColumnOption = None,
     method: command_options.MethodName = None,
     option: command_options.MethodOptions = None,
     backward: command_options.BackwardName = None,
     plugin: command_options.Plugins = None,
-    seed: Annotated[int, typer.Option(help="The seed of everything random.")] = 0,
+    seed: survey_options.RandomSeed = 0,
     quiet: command_options.OnlyErrors = False,
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
@@ -66,8 +43,7 @@ def survey_command(
     extra("scipy.stats")  # before any work
     load_plugins(plugin or ())
     call = method_call(method, option or (), backward)
-    if not data.exists():
-        raise WhyformerError(f"No file or folder {str(data)!r}.")
+    survey_options.check_data_files(data, (masks, should_ignore, held_out), out, (*SURVEY_FILES, ".jsonl"))
     loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
     with writing(out):
         result = survey(
@@ -75,22 +51,18 @@ def survey_command(
             data,
             masks=masks,
             should_ignore=() if should_ignore is None else should_ignore,
+            held_out=held_out,
             column=column,
-            label_map=dict(_label(text) for text in label or ()),
+            label_map=survey_options.label_map(label),
             journal=out.with_suffix(".jsonl"),
+            pages=out.with_name(f"{out.stem}-samples") if pages > 0 else None,
+            most_pages=pages,
             seed=seed,
             progress=not quiet,
             **call.arguments,
         )
-        for suffix in (".html", ".json", ".parquet"):
+        for suffix in SURVEY_FILES:
             result.save(out.with_suffix(suffix))
     if not quiet:
         typer.echo(str(result))
     announce(f"Written to {safe(out)}", quiet=quiet)
-
-
-def _label(text: str) -> tuple[str, str]:
-    data, separator, model = text.partition("=")
-    if not separator or not data or not model:
-        raise WhyformerError(f"--label {text!r}: write DATA=MODEL, such as pos=positive.")
-    return data, model

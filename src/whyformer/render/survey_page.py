@@ -57,9 +57,10 @@ def survey_page(document: Mapping[str, Any], overview: Sequence[str]) -> str:
 
 
 def _figures(document: Mapping[str, Any], tested: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    cues, proven = ({(one["kind"], one["name"]) for one in own} for own in (tested, [o for o in tested if o["proven"]]))
     figures = [
         (f"{document['samples']:,}", f"{document['kind']}s"),
-        (f"{sum(one['proven'] for one in tested)} of {len(tested)}", "cues proven"),
+        (f"{len(proven)} of {len(cues)}", "cues proven"),
     ]
     if document["labelled"]:
         figures.append(
@@ -90,11 +91,11 @@ def _driver(number: int, one: Mapping[str, Any], montages: Mapping[str, Sequence
         "score": one["score"],
         "tested": proof["samples"],
         "excess": excess["value"],
-        "effect": _signed(excess["value"]),
-        "bounds": _bounds(excess),
-        "bar": _bar(excess),
-        "own": f"{_signed(proof['drop']['value'])} nats",
-        "probability": _signed(proof["probability"]["value"]),
+        "effect": signed(excess["value"]),
+        "bounds": effect_bounds(excess),
+        "bar": effect_bar(excess),
+        "own": f"{signed(proof['drop']['value'])} nats",
+        "probability": signed(proof["probability"]["value"]),
         "flips": flips["value"],
         "flip_text": _percent(flips["value"]),
         "flip_bounds": f"{_percent(flips['low'])} to {_percent(flips['high'])}",
@@ -104,9 +105,21 @@ def _driver(number: int, one: Mapping[str, Any], montages: Mapping[str, Sequence
         "q_text": f"{proof['q']:.2g}",
         "proven": is_proven,
         "ignored": one["should_be_ignored"],
+        "background": None if cue["kind"] == "mask" or one["background"] is None else _percent(one["background"]),
+        "relation": None if one["relation"] is None else _relation(one["relation"]),
         "shortcut": one["should_be_ignored"] and is_proven,
         "montage": list(montages.get(cue["name"], ()))[:4] if cue["kind"] == "cluster" else [],
         "examples": [_example(example) for example in one["examples"]],
+    }
+
+
+def _relation(one: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "here": _percent(one["here"]),
+        "elsewhere": _percent(one["elsewhere"]),
+        "samples": one["samples"],
+        "q": f"{one['q']:.2g}",
+        "differs": one["differs"],
     }
 
 
@@ -122,8 +135,8 @@ def _failure(one: Mapping[str, Any]) -> dict[str, Any]:
         "share": _percent(one["count"] / one["errors"]) if one["errors"] else "",
         "proven": proof is not None and proof["q"] <= PROVEN,
         "tested": 0 if proof is None else proof["samples"],
-        "effect": "" if proof is None else _signed(proof["excess"]["value"]),
-        "bounds": "" if proof is None else _bounds(proof["excess"]),
+        "effect": "" if proof is None else signed(proof["excess"]["value"]),
+        "bounds": "" if proof is None else effect_bounds(proof["excess"]),
         "q": "" if proof is None else f"{proof['q']:.2g}",
         "corrected": None if one["corrected"] is None else _percent(one["corrected"]),
         "examples": [_example(example) for example in one["examples"]],
@@ -134,24 +147,24 @@ def _example(one: Mapping[str, Any]) -> dict[str, Any]:
     changes = one["without"] is not None and one["without"] != one["answer"]
     return {
         "name": readable(one_line(one["name"])),
-        "number": one["sample"] + 1,
+        "page": one["page"],
         "answer": readable(one["answer"]),
         "label": None if one["label"] is None else readable(one["label"]),
         "wrong": one["label"] is not None and one["label"] != one["answer"],
         "probability": None if one["probability"] is None else f"{one['probability']:.2f}",
-        "words": [(readable(text), _shade(score), is_cue) for text, score, is_cue in one["words"]],
+        "words": [(readable(text), word_shade(score), is_cue) for text, score, is_cue in one["words"]],
         "pictures": one["pictures"],
-        "change": None if one["drop"] is None else _signed(-one["drop"]),
+        "change": None if one["drop"] is None else signed(-one["drop"]),
         "becomes": readable(one["without"]) if changes else None,
     }
 
 
-def _shade(score: float) -> str:
+def word_shade(score: float) -> str:
     """The class of a word's score, in steps of a tenth."""
     return token_shade(round(score * LEVELS) / LEVELS, WORD_SCALE)
 
 
-def _bar(interval: Mapping[str, Any]) -> dict[str, float] | None:
+def effect_bar(interval: Mapping[str, Any]) -> dict[str, float] | None:
     """The bar of an effect and the line of its interval, in percent of the full width."""
     if interval["low"] is None:
         return None
@@ -164,12 +177,14 @@ def _bar(interval: Mapping[str, Any]) -> dict[str, float] | None:
     return {"left": round(start, 1), "width": round(end - start, 1), "low": round(low, 1), "span": round(high - low, 1)}
 
 
-def _signed(value: float | None) -> str:
+def signed(value: float | None) -> str:
+    """A number with its sign; a dash for none."""
     return "–" if value is None or not math.isfinite(value) else f"{value:+.2f}".replace("-", "−")
 
 
-def _bounds(interval: Mapping[str, Any]) -> str:
-    return f"{_signed(interval['low'])} to {_signed(interval['high'])}"
+def effect_bounds(interval: Mapping[str, Any]) -> str:
+    """Both ends of an interval."""
+    return f"{signed(interval['low'])} to {signed(interval['high'])}"
 
 
 def _percent(share: float | None) -> str:

@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from whyformer.surveys.cue_choice import Decisions
 from whyformer.surveys.cue_examples import MOST_PICTURES, MOST_TEXTS, ExampleKey, make_examples, typical_samples
 from whyformer.surveys.cues import Cue
+from whyformer.surveys.held_out import Relations
 from whyformer.surveys.patch_clusters import PatchClusters
 from whyformer.surveys.proof import FEWEST_SAMPLES
 from whyformer.surveys.proof_plan import ProofPlan
 from whyformer.surveys.proof_run import Effects
-from whyformer.surveys.respondents import Respondent, labels_of_respondent
+from whyformer.surveys.respondents import Respondent, names_by_index
+from whyformer.surveys.sample_labels import unknown_labels_note
 from whyformer.surveys.scored_samples import cluster_cue
 from whyformer.surveys.survey_data import SurveyData
 from whyformer.surveys.survey_drivers import (
@@ -28,7 +30,6 @@ from whyformer.surveys.survey_records import SurveyRecords
 from whyformer.surveys.survey_result import CueExample, Driver, FailureGroup, Survey
 
 SHOWN_UNPROVEN = 20  # cues that were not proven, with examples
-MOST_UNNAMED = 10_000  # labels of a function without names
 MOST_MISSING = 5  # names in a note
 
 
@@ -43,12 +44,13 @@ class SurveyFindings:
     effects: Effects
     given: frozenset[Cue]
     clusters: PatchClusters | None
+    relations: Relations
 
 
 @dataclass
 class _Counts:
     answers: Counter[str]
-    labelled: int = 0
+    labels: Counter[str]
     wrong: int = 0
     is_picture: bool = False
     method: str = ""
@@ -56,15 +58,15 @@ class _Counts:
 
 def survey_of(findings: SurveyFindings, *, seed: int) -> Survey:
     """Prove all cues together, group the failures, and add examples."""
-    counts = _Counts(Counter())
+    counts = _Counts(Counter(), Counter())
     for sample in findings.records:
         counts.answers[sample.answer] += 1
-        counts.labelled += sample.label is not None
+        counts.labels.update([] if sample.label is None else [sample.label])
         counts.wrong += sample.is_wrong
         counts.is_picture, counts.method = sample.grid is not None, sample.method
-    labels = _label_names(findings.respondent)
+    labels = names_by_index(findings.respondent)
     tested = tested_questions(findings.plan, findings.effects, seed=seed)
-    drivers = drivers_of(tested, findings.plan, findings.given)
+    drivers = drivers_of(tested, findings.plan, findings.given, findings.relations)
     failures, members = failures_of(lambda: findings.records, tested, labels)
     drivers, failures = _with_examples(
         findings, tested, drivers, failures, members, labels, is_picture=counts.is_picture
@@ -76,7 +78,7 @@ def survey_of(findings: SurveyFindings, *, seed: int) -> Survey:
         kind="picture" if counts.is_picture else "text",
         samples=counts.answers.total(),
         answers=dict(counts.answers.most_common()),
-        labelled=counts.labelled,
+        labelled=counts.labels.total(),
         wrong=counts.wrong,
         tested=tuple(drivers),
         failures=tuple(failures),
@@ -84,12 +86,6 @@ def survey_of(findings: SurveyFindings, *, seed: int) -> Survey:
         montages={cluster_cue(number).name: montage for number, montage in enumerate(montages)},
         notes=tuple(_notes(findings, drivers, counts)),
     )
-
-
-def _label_names(respondent: Respondent) -> list[str]:
-    """The names of the labels by index; numbers for a function without names."""
-    names = labels_of_respondent(respondent)
-    return list(names) if names else [f"label {number}" for number in range(MOST_UNNAMED)]
 
 
 def _with_examples(
@@ -139,8 +135,11 @@ def _notes(findings: SurveyFindings, drivers: Sequence[Driver], counts: _Counts)
             f"{few} of {len(drivers)} cues were in fewer than {FEWEST_SAMPLES} samples kept for proof, too few for a "
             "test: more samples would help."
         )
-    if not counts.labelled:
+    if not counts.labels:
         yield "The samples have no labels, so that nothing can be said of errors."
+    unknown = unknown_labels_note(findings.respondent, counts.labels)
+    if unknown:
+        yield unknown
     seen = {cue for cue, _ in findings.plan.totals}
     missing = sorted(cue.name for cue in findings.given - seen if cue.kind != "mask")
     if missing:

@@ -48,6 +48,8 @@ class CueTotals:
     places: float = 0.0
     leads: int = 0
     wrong: int = 0
+    background: float = 0.0
+    masked: int = 0
 
     def add(self, sample: ScoredSample, part: np.ndarray) -> None:
         """Add a sample that has the cue."""
@@ -56,11 +58,20 @@ class CueTotals:
         self.places += float(part.sum())
         self.leads += sample.leads(part)
         self.wrong += sample.is_wrong
+        outside = sample.background_share(part)
+        if outside is not None:
+            self.background += outside
+            self.masked += 1
 
     @property
     def strength(self) -> float:
         """The mean excess over its standard error, were the spread that of all cues."""
         return self.excess / math.sqrt(self.samples)
+
+    @property
+    def background_share(self) -> float | None:
+        """The mean share of its area in the background; None without masks."""
+        return self.background / self.masked if self.masked else None
 
     @property
     def by_place(self) -> float:

@@ -22,9 +22,12 @@ class Journal:
     path: Path
 
     def open_for(self, settings: dict[str, Any]) -> None:
-        """Begin the file, or check that it was begun with the same settings; drop a line that was cut off."""
+        """Begin the file, or check that it was begun with the same settings; drop a line that was cut off.
+
+        Any other file is left untouched.
+        """
         settings = json.loads(json.dumps(settings))
-        if not self.path.is_file() or not self.path.stat().st_size:
+        if self._is_unwritten():
             self.path.write_text(json.dumps({"kind": HEADER, **settings}) + "\n", encoding="utf-8")
             return
         self._drop_cut_off_line()
@@ -53,6 +56,19 @@ class Journal:
         """Append lines, and flush them to the file."""
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps({"kind": kind, **line}, ensure_ascii=False) + "\n" for line in lines)
+
+    def _is_unwritten(self) -> bool:
+        """Whether the header is missing or cut off; raise if this is not a journal."""
+        if not self.path.is_file():
+            return True
+        start = f'{{"kind": "{HEADER}"'.encode()
+        with self.path.open("rb") as file:
+            first = file.readline()
+        if not first.startswith(start) and not (start.startswith(first) and len(first) == self.path.stat().st_size):
+            raise WhyformerError(
+                f"{str(self.path)!r} is not the journal of a survey, and is left untouched: name another file."
+            )
+        return not first.endswith(b"\n")
 
     def _drop_cut_off_line(self) -> None:
         """Drop what follows the last line break, which a kill may have left."""

@@ -31,7 +31,8 @@ class Proof:
         flips: The share of answers that change.
         random_flips: The same for random equal parts.
         p: The probability of so large a mean drop if the cue were a random part; 1 for fewer than 8 samples.
-        q: The false-discovery rate at which it is a discovery, over all cues of the survey.
+        q: The false-discovery rate at which it is a discovery, over all cues of the survey in at least 8 samples; 1 for
+            the others.
     """
 
     samples: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,10 +19,14 @@ _FIXED: dict[CueKind, tuple[str, ...]] = {"position": POSITIONS, "region": REGIO
 
 @dataclass(frozen=True)
 class ProofPlan:
-    """The samples of each question, its sums over all samples, and the cues to remove from each sample."""
+    """The samples of each question, and its sums over all samples.
+
+    Effects are on the answer of the model, but in the samples of `targets` on the labels that these name.
+    """
 
     samples: Mapping[CueQuestion, tuple[int, ...]]
     totals: Mapping[CueQuestion, CueTotals]
+    targets: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def cues(self) -> dict[int, frozenset[Cue]]:

@@ -16,7 +16,7 @@ from whyformer.surveys.cues import Cue, region_parts, text_parts
 from whyformer.surveys.journal import Journal
 from whyformer.surveys.proof_plan import ProofPlan
 from whyformer.surveys.removal_effects import RemovalEffect, removal_effects
-from whyformer.surveys.respondents import RemovableSample, Respondent, removable_sample
+from whyformer.surveys.respondents import RemovableSample, Respondent, names_by_index, removable_sample
 from whyformer.surveys.survey_data import SurveyData
 
 EFFECTS = "effects"  # the kind of the journal's lines
@@ -36,22 +36,26 @@ def measure_effects(
     wanted = plan.cues
     done = 0
     for line in journal.lines(EFFECTS):
-        cues = wanted.get(line["sample"], frozenset())
+        is_about = line.get("target") == plan.targets.get(line["sample"])
+        cues = wanted.get(line["sample"], frozenset()) if is_about else frozenset()
         if cues and cues <= {Cue(kind, name) for kind, name in line["cues"]}:
             done += 1
             del wanted[line["sample"]]
             yield done, done + len(wanted), _read(line, cues)
     total = done + len(wanted)
+    labels = names_by_index(respondent)
     is_multi = isinstance(respondent, LoadedModel) and respondent.task.answer == "labels"
     for number, cues in wanted.items():
         try:
             with strings_are_texts():
                 removable = removable_sample(respondent, data[number])
                 parts = parts_at_places(removable, cues, patches.get(number, {}))
-                effects = removal_effects(removable, parts, is_multi=is_multi, seed=seed)
+                target = plan.targets.get(number)
+                label = None if target is None else labels.index(target)
+                effects = removal_effects(removable, parts, label=label, is_multi=is_multi, seed=seed)
         except WhyformerError:  # read once already: a file that is gone or damaged since
             effects = []
-        line = _line(number, cues, effects)
+        line = _line(number, plan.targets.get(number), cues, effects)
         journal.write(EFFECTS, [line])
         done += 1
         yield done, total, _read(line, cues)  # rounded as in the journal, so that a resumed survey is the same
@@ -80,7 +84,7 @@ def pixel_parts(
     return {cue: part for cue, part in parts.items() if cue in cues}
 
 
-def _line(number: int, cues: frozenset[Cue], effects: list[RemovalEffect]) -> dict[str, Any]:
+def _line(number: int, target: str | None, cues: frozenset[Cue], effects: list[RemovalEffect]) -> dict[str, Any]:
     rows = [
         {
             "cue": [effect.cue.kind, effect.cue.name],
@@ -92,7 +96,8 @@ def _line(number: int, cues: frozenset[Cue], effects: list[RemovalEffect]) -> di
         }
         for effect in effects
     ]
-    return {"sample": number, "cues": sorted([cue.kind, cue.name] for cue in cues), "effects": rows}
+    named = {} if target is None else {"target": target}
+    return {"sample": number, **named, "cues": sorted([cue.kind, cue.name] for cue in cues), "effects": rows}
 
 
 def _read(line: Mapping[str, Any], cues: frozenset[Cue]) -> Effects:

@@ -20,11 +20,12 @@ class RemovalEffect:
     Attributes:
         cue: The cue.
         sample: The number of the sample.
-        answer: The index of the label that the model gives the whole sample, which the drops are about.
+        answer: The index of the label that the drops are about: by default the one that the model gives the whole
+            sample.
         without: The index of the label that it gives the sample without the cue.
         drops: The drops of the answer's log-odds in nats, [1 + random part], the cue's own first.
         probability_drops: The drops of the answer's probability, likewise.
-        flips: Whether the answer changes, likewise.
+        flips: Whether another label than that is given, likewise.
     """
 
     cue: Cue
@@ -35,17 +36,24 @@ class RemovalEffect:
     probability_drops: np.ndarray
     flips: np.ndarray
 
+    @property
+    def excess(self) -> float:
+        """How much larger the drop without the cue is than without random parts."""
+        return float(self.drops[0] - self.drops[1:].mean())
+
 
 def removal_effects(
     removable: RemovableSample,
     parts: Mapping[Cue, np.ndarray],
     *,
+    label: int | None = None,
     is_multi: bool = False,
     count: int = RANDOM_PARTS,
     seed: int = 0,
 ) -> list[RemovalEffect]:
     """Remove the places of each cue, and for each as many random parts of the same size, one at a time.
 
+    The effects are on the label, by default that of the model's answer.
     Cues that cover the whole sample, or nothing of it, are left out: there is nothing to compare them with.
     """
     random = np.random.default_rng([seed, removable.sample.number])
@@ -61,7 +69,7 @@ def removal_effects(
         return []
     answers = removable.ask(~np.stack(list(masks.values())))
     logits = np.concatenate([removable.logits[None], answers])
-    label = int(removable.logits.argmax())
+    label = int(removable.logits.argmax()) if label is None else label
     odds, best = label_log_odds(logits, label, is_multi=is_multi), logits.argmax(axis=1)
     shares = 1 / (1 + np.exp(-odds))
     row = {key: number for number, key in enumerate(masks, start=1)}

@@ -32,6 +32,7 @@ from whyformer.targets.scores import logits_of
 from whyformer.tracing.reads import Reads
 
 LOWEST_PROBABILITY = 1e-9  # smaller probabilities of a function count as this
+MOST_UNNAMED = 10_000  # labels of a function without names
 Respondent = LoadedModel | FunctionScores
 
 
@@ -94,6 +95,12 @@ def labels_of_respondent(respondent: Respondent) -> tuple[str, ...]:
     """The names of the labels by index; empty if a function has none."""
     names = respondent.labels if isinstance(respondent, FunctionScores) else labels_of(respondent.model)
     return tuple(names[index] for index in sorted(names))
+
+
+def names_by_index(respondent: Respondent) -> list[str]:
+    """The names of the labels by index; numbers for a function without names."""
+    names = labels_of_respondent(respondent)
+    return list(names) if names else [f"label {number}" for number in range(MOST_UNNAMED)]
 
 
 def removable_sample(respondent: Respondent, sample: SurveySample) -> RemovableSample:

@@ -97,6 +97,13 @@ class ScoredSample:
         top = np.argsort(-self.scores, kind="stable")[:DECISIVE]
         return bool((part[top] > 0.5).any())
 
+    def background_share(self, part: np.ndarray) -> float | None:
+        """The share of a part's area in the background, of what a mask marks; None if nothing of it is marked."""
+        if self.covered is None:
+            return None
+        on_object, behind = (float(part @ share) for share in self.covered)
+        return behind / (on_object + behind) if on_object + behind else None
+
     @property
     def _balance(self) -> float:
         """The sum of the scores, as a share of their absolute sum."""

@@ -51,6 +51,8 @@ def _drivers_sentence(survey: Survey) -> str:
 def _failures_sentence(survey: Survey) -> str:
     if not survey.labelled:
         return "The samples have no labels, so that its errors are not known."
+    if not survey.wrong:
+        return f"None of the {survey.labelled:,} labelled samples is answered wrongly."
     share = f"{survey.wrong:,} of {survey.labelled:,} answers are wrong ({survey.wrong / survey.labelled:.0%})"
     named = [group for group in survey.failures if group.cue is not None and group.proof and group.proof.is_proven]
     seen = [group for group in survey.failures if group.cue is not None]
@@ -72,7 +74,7 @@ def _shortcuts_sentence(survey: Survey) -> str:
             f"of the probability that answers lose without the {thing} or without the background, "
             f"{_percent(survey.object_share.share)} goes with the {thing}"
         )
-    ignored = any(driver.should_be_ignored for driver in survey.tested)
+    ignored = any(driver.should_be_ignored or driver.relation for driver in survey.tested)
     cues = list(dict.fromkeys(driver.cue for driver in survey.shortcuts))
     if cues:
         parts.append(f"{_listed([quoted_cue(cue) for cue in cues[:CUES_NAMED]])} should not matter, but drives answers")
@@ -89,10 +91,11 @@ def survey_text(survey: Survey) -> str:
     lines = [*overview(survey), ""]
     head = ROW.format("driver", "answer", "samples", "effect", "95 %", "flips", "q")
     lines += [head] + [_row(driver) for driver in survey.drivers[:DRIVERS_LISTED]] if survey.drivers else []
-    if len(survey.drivers) > DRIVERS_LISTED:
-        lines.append(
-            f"… and {len(survey.drivers) - DRIVERS_LISTED} more; {len(survey.not_proven)} cues seen, not proven."
-        )
+    more = len(survey.drivers) - DRIVERS_LISTED
+    rest = [f"… and {more} more"] * (more > 0) + [f"{len(survey.not_proven)} cues seen, not proven"] * bool(
+        survey.not_proven
+    )
+    lines += [f"{'; '.join(rest)}."] if rest else []
     named = [group for group in survey.failures if group.cue is not None]
     lines += ["", "failures"] if named else []
     for group in named[:DRIVERS_LISTED]:

@@ -4,54 +4,28 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from whyformer.api.predictions import EXAMPLES_AT_ONCE, FunctionScores, Predict
-from whyformer.batching import check_batch_size
-from whyformer.errors import WhyformerError
-from whyformer.models.loading import LoadedModel, resolve_model
+from whyformer.api.predictions import Predict
+from whyformer.models.loading import LoadedModel
 from whyformer.progress import stage_progress
 from whyformer.surveys.conclusion import SurveyFindings, survey_of
 from whyformer.surveys.cue_choice import choose_cues
-from whyformer.surveys.cues import BACKGROUNDS, Cue, picture_cue, text_cue
+from whyformer.surveys.held_out import label_relations
 from whyformer.surveys.journal import Journal
 from whyformer.surveys.proof import halves
 from whyformer.surveys.proof_plan import plan_proof
 from whyformer.surveys.proof_run import Effects, measure_effects
-from whyformer.surveys.respondents import Respondent, check_respondent
-from whyformer.surveys.survey_data import SurveyData, SurveySample, survey_data
+from whyformer.surveys.sample_pages import check_pages, with_sample_pages
+from whyformer.surveys.survey_data import survey_data
+from whyformer.surveys.survey_plan import SurveyPlan, checked_plan, respondent_of
 from whyformer.surveys.survey_records import SurveyRecords, Watch, cluster_all, score_all
 from whyformer.surveys.survey_result import Survey
-
-
-@dataclass(frozen=True)
-class SurveyPlan:
-    """The validated settings of a survey."""
-
-    respondent: Respondent
-    data: SurveyData
-    method: str | None
-    options: Mapping[str, Any]
-    given: frozenset[Cue]
-    seed: int
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that the lines of a journal depend on."""
-        stamps = self.respondent.stamps if isinstance(self.respondent, LoadedModel) else {}
-        return {
-            "model": [self.respondent.name, *sorted(stamps.items())],
-            "method": self.method,
-            "options": {name: repr(value) for name, value in sorted(self.options.items())},
-            "labels": sorted(self.data.label_map.items()),
-            "seed": self.seed,
-            "samples": len(self.data),
-        }
 
 
 def survey(
@@ -61,6 +35,7 @@ def survey(
     method: str | None = None,
     masks: str | Path | None = None,
     should_ignore: Iterable[str] | str | Path = (),
+    held_out: Any = None,
     column: str | None = None,
     label_map: Mapping[str, str] | None = None,
     processor: Any = None,
@@ -68,6 +43,8 @@ def survey(
     labels: Sequence[str] | None = None,
     batch_size: int | None = None,
     journal: str | Path | None = None,
+    pages: str | Path | None = None,
+    most_pages: int = 24,
     seed: int = 0,
     progress: bool = False,
     watch: Watch | None = None,
@@ -89,9 +66,11 @@ def survey(
         method: A method of `explain` for the scores by which cues are chosen. By default it is that of `explain`, and
             with `predict` the drop of the answer's log-odds when one word or patch is removed.
         masks: The folder of the objects' masks, named as the pictures are.
-        should_ignore: Words and phrases that should not matter, as a list or a text file with one in each line. For
-            pictures the names of regions ("border", "top left corner" …), or "masks" for everything but the object.
-            Drivers among them are shortcuts.
+        should_ignore: Words and phrases that should not matter, as a list or a text file with one in each line; for
+            pictures the names of regions ("border", "top left corner" …), or "masks" for the background, and the
+            regions and clusters in it. Drivers among them are shortcuts.
+        held_out: Labelled texts from elsewhere, given as `data` are: drivers that go with their label in the data, but
+            not there, are shortcuts, too.
         column: The column of the texts in a file, as in `explain_batch`.
         label_map: The model's names for the labels of the data, if they differ.
         processor: The processor of your own module, if its folder has none.
@@ -101,6 +80,8 @@ def survey(
         batch_size: The number of examples per call of `predict`.
         journal: A .jsonl file that keeps everything computed: a stopped survey goes on there. By default a temporary
             one.
+        pages: A folder next to the report for pages of single explanations, to which it links; for models alone.
+        most_pages: The maximum number of these pages.
         seed: The seed of the halves, of the samples that cues are removed from, and of random parts.
         progress: Whether to show progress, with the time left.
         watch: A function called with the stage, the number of samples done, and that of all.
@@ -120,83 +101,24 @@ def survey(
         ['dull', 'wonderful']
     """
     start = time.perf_counter()
-    plan = _checked_plan(
-        _respondent(model, processor, predict, labels, batch_size),
+    plan = checked_plan(
+        respondent_of(model, processor, predict, labels, batch_size),
         survey_data(data, masks, column, label_map),
         should_ignore,
         method=method,
         options=options,
         seed=seed,
+        held_out=None if held_out is None else survey_data(held_out, None, column, label_map),
     )
+    if pages is not None:
+        check_pages(plan)
     with stage_progress(quiet=not progress) as show, tempfile.TemporaryDirectory(prefix="whyformer-") as folder:
         kept = Journal(Path(folder) / "survey.jsonl" if journal is None else Path(journal))
         kept.open_for(plan.settings)
         result = _surveyed(plan, kept, watch or show)
+        if pages is not None:
+            result = with_sample_pages(result, plan, Path(pages), most_pages, watch or show)
     return replace(result, seconds=time.perf_counter() - start)
-
-
-def _respondent(
-    model: Any, processor: Any, predict: Predict | None, labels: Sequence[str] | None, batch_size: int | None
-) -> Respondent:
-    if predict is None:
-        if model is None:
-            raise WhyformerError("A survey needs a model, or a function by predict=.")
-        for name, value in (("labels", labels), ("batch_size", batch_size)):
-            if value is not None:
-                raise WhyformerError(f"{name} goes with predict: leave it out for a model.")
-        loaded_model = resolve_model(model, processor)
-        check_respondent(loaded_model)
-        return loaded_model
-    if model is not None:
-        raise WhyformerError("A survey takes a model or predict=, not both: give None as the model.")
-    names = {} if labels is None else dict(enumerate(map(str, labels)))
-    return FunctionScores(predict, names, check_batch_size(batch_size) or EXAMPLES_AT_ONCE, False)
-
-
-def _checked_plan(
-    respondent: Respondent, data: SurveyData, should_ignore: Iterable[str] | str | Path, **settings: Any
-) -> SurveyPlan:
-    """Check what can be checked before any work: the first readable sample, labels, cues to ignore."""
-    first = next((sample for sample in map(_readable(data), range(len(data))) if sample is not None), None)
-    if first is None:
-        raise WhyformerError(f"None of the {len(data)} samples can be read: {_reason(data, 0)}")
-    is_text = isinstance(first.example, str)
-    if isinstance(respondent, LoadedModel) and is_text != (respondent.task.sees is None):
-        wants, has = ("pictures", "texts") if is_text else ("texts", "pictures")
-        raise WhyformerError(f"{respondent.name} reads {wants}, and the data are {has}.")
-    return SurveyPlan(respondent, data, given=frozenset(_ignored(should_ignore, is_text=is_text)), **settings)
-
-
-def _readable(data: SurveyData) -> Callable[[int], SurveySample | None]:
-    def read(number: int) -> SurveySample | None:
-        try:
-            return data[number]
-        except WhyformerError:
-            return None
-
-    return read
-
-
-def _reason(data: SurveyData, number: int) -> str:
-    try:
-        data[number]
-    except WhyformerError as error:
-        return str(error)
-    return ""
-
-
-def _ignored(names: Iterable[str] | str | Path, *, is_text: bool) -> Iterator[Cue]:
-    """The cues that should not matter."""
-    if isinstance(names, (str, Path)):
-        is_file = Path(names).is_file()
-        names = (
-            [line for line in Path(names).read_text("utf-8").splitlines() if line.strip()] if is_file else [str(names)]
-        )
-    for name in names:
-        if is_text:
-            yield text_cue(name)
-        else:
-            yield from BACKGROUNDS if name == "masks" else (picture_cue(name),)
 
 
 def _surveyed(plan: SurveyPlan, journal: Journal, watch: Watch) -> Survey:
@@ -213,5 +135,6 @@ def _surveyed(plan: SurveyPlan, journal: Journal, watch: Watch) -> Survey:
     for done, total, own in measure_effects(respondent, data, proof, patches, journal, seed=seed):
         effects |= own
         watch("removing", done, total)
-    findings = SurveyFindings(respondent, data, records, proof, effects, plan.given, clusters)
+    relations = {} if plan.held_out is None else label_relations(proof.samples, data, plan.held_out)
+    findings = SurveyFindings(respondent, data, records, proof, effects, plan.given, clusters, relations)
     return survey_of(findings, seed=seed)

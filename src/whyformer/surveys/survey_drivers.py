@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,13 +11,14 @@ import numpy as np
 from whyformer.metrics.statistics import Interval, OfTotals, interval
 from whyformer.surveys.cue_choice import CueQuestion
 from whyformer.surveys.cues import Cue
-from whyformer.surveys.proof import Proof, false_discovery_rates, prove
+from whyformer.surveys.proof import FEWEST_SAMPLES, Proof, false_discovery_rates, prove
 from whyformer.surveys.proof_plan import ProofPlan
 from whyformer.surveys.proof_run import Effects
 from whyformer.surveys.removal_effects import RemovalEffect
 from whyformer.surveys.scored_samples import ScoredSample
-from whyformer.surveys.survey_result import Driver, FailureGroup, ObjectShare
+from whyformer.surveys.survey_result import Driver, FailureGroup, LabelRelation, ObjectShare
 
+IN_BACKGROUND = 0.9  # of a cue's area, on average, for the cue to be part of the background
 FailureKey = tuple[str, str, Cue | None]  # the right label, the answer, and the cue that misled the model
 
 
@@ -31,26 +32,41 @@ class TestedQuestion:
 
 
 def tested_questions(plan: ProofPlan, effects: Effects, *, seed: int) -> list[TestedQuestion]:
-    """Prove every question for which there are effects, and correct for all of them."""
+    """Prove every question for which there are effects, and correct for all that enough samples have."""
     tested = []
     for (cue, group), numbers in plan.samples.items():
         own = [effects[cue, number] for number in numbers if (cue, number) in effects]
         if len(own) > 1:  # one has no interval
             tested.append(TestedQuestion((cue, group), prove(own, seed=seed), tuple(own)))
-    rates = false_discovery_rates([one.proof.p for one in tested])
-    return [replace(one, proof=replace(one.proof, q=rate)) for one, rate in zip(tested, rates, strict=True)]
+    # Questions that cannot be answered would make the correction stricter for the others.
+    able = [one for one in tested if one.proof.samples >= FEWEST_SAMPLES]
+    rates = dict(zip((one.question for one in able), false_discovery_rates([one.proof.p for one in able]), strict=True))
+    return [replace(one, proof=replace(one.proof, q=rates.get(one.question, 1.0))) for one in tested]
 
 
-def drivers_of(tested: Sequence[TestedQuestion], plan: ProofPlan, given: Collection[Cue]) -> list[Driver]:
-    """The cues of answers, proven ones first, then by the lower end of their excess over random parts."""
+def drivers_of(
+    tested: Sequence[TestedQuestion],
+    plan: ProofPlan,
+    given: Collection[Cue],
+    relations: Mapping[CueQuestion, LabelRelation],
+) -> list[Driver]:
+    """The cues of answers, proven ones first, then by the lower end of their excess over random parts.
+
+    If the background is to be ignored, so are regions and clusters in it.
+    """
+    ignores_background = Cue("mask", "background") in given
     drivers = []
     for one in tested:
         cue, group = one.question
         if group.label is not None:
             continue
         sums = plan.totals[one.question]
-        mean, leading = sums.excess / sums.samples, sums.leads / sums.samples
-        drivers.append(Driver(cue, group.answer, sums.samples, mean, leading, sums.wrong, one.proof, cue in given))
+        mean, leading, share = sums.excess / sums.samples, sums.leads / sums.samples, sums.background_share
+        is_behind = share is not None and share >= IN_BACKGROUND and cue.kind in ("region", "cluster")
+        relation = relations.get(one.question)
+        is_ignored = cue in given or (ignores_background and is_behind) or (relation is not None and relation.differs)
+        figures = (cue, group.answer, sums.samples, mean, leading, sums.wrong, one.proof)
+        drivers.append(Driver(*figures, should_be_ignored=is_ignored, background=share, relation=relation))
     return sorted(drivers, key=lambda one: (not one.proof.is_proven, -_rank(one.proof), one.cue, one.answer or ""))
 
 

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import types
-import typing
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.files import parse_json, whole_file
 from whyformer.metrics.statistics import Interval
 from whyformer.render.survey_page import survey_page
-from whyformer.surveys.cues import Cue
-from whyformer.surveys.proof import Proof
+from whyformer.surveys.plain_data import read_noun, without_nan
 from whyformer.surveys.summary import overview
-from whyformer.surveys.survey_result import CueExample, Driver, FailureGroup, ObjectShare, Survey
+from whyformer.surveys.survey_result import Driver, Survey
 
 SURVEY_FORMAT, SURVEY_VERSION = "whyformer-survey", 1
 SURVEY_SUFFIXES = (".html", ".json", ".parquet")
-_NOUNS = (Cue, CueExample, Driver, FailureGroup, Interval, ObjectShare, Proof, Survey)
-_NAMES = {noun.__name__: noun for noun in _NOUNS} | {"Mapping": Mapping}
-_Noun = TypeVar("_Noun")
 
 
 def survey_dict(survey: Survey) -> dict[str, Any]:
     """A survey as numbers, strings, lists and dicts; NaN as None."""
     document = {"format": SURVEY_FORMAT, "version": SURVEY_VERSION, **dataclasses.asdict(survey)}
-    plain: dict[str, Any] = _without_nan(document)
+    plain: dict[str, Any] = without_nan(document)
     return plain
 
 
@@ -40,7 +33,7 @@ def read_survey(document: Any) -> Survey:
         raise WhyformerError("it is not a Whyformer survey")
     if document.get("version") != SURVEY_VERSION:
         raise WhyformerError(f"version {document.get('version')!r:.20}, and this is Whyformer for {SURVEY_VERSION}")
-    return _read_noun(Survey, {name: value for name, value in document.items() if name not in ("format", "version")})
+    return read_noun(Survey, {name: value for name, value in document.items() if name not in ("format", "version")})
 
 
 def driver_row(driver: Driver) -> dict[str, Any]:
@@ -65,6 +58,9 @@ def driver_row(driver: Driver) -> dict[str, Any]:
         "q": proof.q,
         "proven": proof.is_proven,
         "should_be_ignored": driver.should_be_ignored,
+        "background": driver.background,
+        "label_here": None if driver.relation is None else driver.relation.here,
+        "label_held_out": None if driver.relation is None else driver.relation.elsewhere,
         "shortcut": driver.is_shortcut,
     }
 
@@ -96,44 +92,3 @@ def load_survey(path: Path) -> Survey:
     except (WhyformerError, ValueError, TypeError, KeyError) as error:
         reason = str(error) if isinstance(error, WhyformerError) else f"{type(error).__name__}: {error!s:.200}"
         raise WhyformerError(f"{str(path)!r} is not a readable Whyformer survey ({reason}).") from error
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(name): _without_nan(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(one) for one in value]
-    return None if isinstance(value, float) and value != value else value
-
-
-def _read_noun(noun: type[_Noun], document: Any) -> _Noun:
-    """Build a dataclass from its fields, each checked against its annotation."""
-    hints = typing.get_type_hints(noun, localns=_NAMES)
-    unknown = document.keys() - hints.keys()
-    if unknown:
-        raise TypeError(f"{noun.__name__} has no field {sorted(unknown)[0]!r:.40}")
-    return noun(**{name: _read(hints[name], value) for name, value in document.items()})
-
-
-def _read(kind: Any, value: Any) -> Any:
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind):
-        return _read_noun(typing.cast(type, kind), value)
-    if origin in (types.UnionType, typing.Union):
-        return None if value is None else _read(next(one for one in arguments if one is not type(None)), value)
-    if origin is typing.Literal:
-        if value not in arguments:
-            raise TypeError(f"{value!r:.40} is not one of {arguments}")
-        return value
-    if origin is tuple:
-        kinds = [arguments[0]] * len(value) if arguments[-1:] == (...,) else arguments
-        return tuple(_read(one, own) for one, own in zip(kinds, value, strict=True))
-    if origin is Mapping:
-        return {str(name): _read(arguments[1], own) for name, own in value.items()}
-    if kind is float:
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise TypeError(f"{value!r:.40} is not a number")
-        return float("nan") if value is None else float(value)
-    if type(value) is not kind:
-        raise TypeError(f"{value!r:.40} is not {kind.__name__}")
-    return value

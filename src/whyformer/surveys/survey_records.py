@@ -73,7 +73,7 @@ def score_all(
             _score(respondent, pending, journal, method, options)
             pending = []
         watch("explaining", number + 1, len(data))
-    if not done and next(journal.lines(SAMPLE_LINES), None) is None:
+    if next(journal.lines(SAMPLE_LINES), None) is None:
         reason = next(iter(SurveyRecords(journal).skipped), "")
         raise WhyformerError(f"None of the {len(data)} samples can be explained: {reason}")
 

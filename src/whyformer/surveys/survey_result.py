@@ -26,6 +26,7 @@ class CueExample:
         pictures: Data URIs: the picture with its heatmap, and the picture without the cue.
         drop: The drop of the answer's log-odds without the cue, in nats; None if it was not removed.
         without: The label that the model gives it without the cue.
+        page: The page of its explanation, relative to the report; None if it has none.
     """
 
     sample: int
@@ -37,6 +38,26 @@ class CueExample:
     pictures: tuple[str, ...] = ()
     drop: float | None = None
     without: str | None = None
+    page: str | None = None
+
+
+@dataclass(frozen=True)
+class LabelRelation:
+    """How a word or phrase goes with the label that it drives.
+
+    Attributes:
+        here: The share of the label among the samples with the cue.
+        elsewhere: The same among the held-out samples with it.
+        samples: How many held-out samples have the cue.
+        q: The false-discovery rate at which the relation is stronger here.
+        differs: Whether it is stronger here (at most 5 %), and not proven to exist in the held-out data.
+    """
+
+    here: float
+    elsewhere: float
+    samples: int
+    q: float
+    differs: bool
 
 
 @dataclass(frozen=True)
@@ -51,8 +72,11 @@ class Driver:
         leading: In what share of them it has one of the three highest scores.
         wrong: How many of them are wrong.
         proof: The effect of removing it.
-        should_be_ignored: Whether the user says that it should not matter.
+        should_be_ignored: Whether it should not matter: it is on the user's list, part of an ignored background (at
+            least 90 % of its area), or goes with its label here but not in held-out data.
         examples: Some of the samples, those with the largest effect first.
+        background: The mean share of its area in the background, if there are masks.
+        relation: How it goes with the answer as a label, here and in held-out data, if there are such.
     """
 
     cue: Cue
@@ -64,6 +88,8 @@ class Driver:
     proof: Proof
     should_be_ignored: bool = False
     examples: tuple[CueExample, ...] = ()
+    background: float | None = None
+    relation: LabelRelation | None = None
 
     @property
     def is_shortcut(self) -> bool:
@@ -182,7 +208,8 @@ class Survey:
 
         Returns:
             A DataFrame with the columns cue, kind, answer, support, score, leading, wrong, drop, excess, probability,
-            flips (each with _low and _high), random_flips, p, q, proven, should_be_ignored and shortcut.
+            flips (each with _low and _high), random_flips, p, q, proven, should_be_ignored, background, label_here,
+            label_held_out and shortcut.
 
         Raises:
             WhyformerError: If pandas is missing.
