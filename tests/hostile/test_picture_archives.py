@@ -8,8 +8,8 @@ import zipfile
 
 import pytest
 from PIL import Image
-
 from test_bombs import png_header
+
 from whyformer import WhyformerError
 from whyformer.app import picture_archives
 from whyformer.app.limits import Limits

@@ -327,7 +327,7 @@ def _data_tab(setup: Setup) -> None:
     with column:
         model = model_input(setup.models, [name for tab in SURVEYED_TABS for name in setup.models.names[tab]])
         (films,) = example_buttons("Forty-eight sentences on films")
-        file = file_input("A table of texts, or a zip of pictures, a folder a class", setup.visitors, *TABLES, ARCHIVE)
+        file = file_input("A table of texts, or a zip of pictures", setup.visitors, *TABLES, ARCHIVE)
         texts = gr.Textbox(label="Or texts, one a line", lines=5, max_lines=14)
         ignored = gr.Textbox(label="Should not matter", info="Words or regions, separated by commas.")
         start = gr.Button("Survey", variant="primary")
