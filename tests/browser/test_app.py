@@ -375,7 +375,7 @@ def test_a_table_is_surveyed_and_a_driver_opens_by_a_click(opened, tmp_path):
         tab(page, "Data")
         send(page, tmp_path / "films.csv")
         page.get_by_label("Should not matter").fill("film")
-        expect(page.get_by_text("films.csv").locator("visible=true").first).to_be_visible()
+        expect(page.get_by_role("cell", name="films.csv")).to_be_visible()
         button(page, "Survey").click()
         frame = page.frame_locator("iframe.surveyed")
         driver = frame.locator("#drivers .driver").filter(has_text="wonderful")
