@@ -21,6 +21,7 @@ import architecture_tables
 import hybrid_tables
 import install_tables
 import leaderboard
+import planted_tables
 import real_tables
 import sink_tables
 import support_tables
@@ -75,10 +76,12 @@ def limits() -> str:
         ["all texts of a question", f"{most.characters:,} characters"],
         ["documents of a response, texts beside a picture", str(most.documents)],
         ["examples of an evaluation", str(most.examples)],
+        ["texts of a survey, pictures", f"{most.survey_texts:,}, {most.survey_pictures}"],
+        ["the pictures of a zip file, unpacked", f"{most.unpacked_bytes >> 20} MB"],
         ["methods of a comparison or an evaluation", str(most.methods)],
         ["tokens that a model writes, about a picture", f"{most.tokens}, {most.picture_tokens}"],
         ["an answer", f"{most.seconds:g} s"],
-        ["an evaluation", f"{most.evaluation_seconds:g} s"],
+        ["an evaluation, a survey", f"{most.evaluation_seconds:g} s"],
         ["answers computed at once, visitors in the queue", f"{most.at_once}, {most.waiting}"],
         ["uploads and downloads are deleted after", f"{most.kept_seconds // 60} minutes"],
     ]
@@ -840,6 +843,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "survey-photos": lambda: survey_tables.photo_drivers(RESULTS / "surveys.json"),
     "survey-cost": lambda: survey_tables.cost(RESULTS / "surveys.json"),
     "survey-diff": lambda: survey_tables.rounded(RESULTS / "surveys.json"),
+    "planted-target": lambda: planted_tables.target(RESULTS / "planted"),
+    "planted-others": lambda: planted_tables.others(RESULTS / "planted"),
+    "planted-strength": lambda: planted_tables.by_strength(RESULTS / "planted"),
+    "planted-cost": lambda: planted_tables.cost(RESULTS / "planted"),
     "survey-false": lambda: survey_tables.false_drivers(RESULTS / "surveys.json"),
     "support-cost": lambda: support_tables.cost(RESULTS / "support.json"),
     "decoder-sinks": lambda: sink_tables.sinks(RESULTS / "decoder_sinks.json"),

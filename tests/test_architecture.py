@@ -27,7 +27,7 @@ LAYERS = [
     {"plugins"},
     {"benchmark"},
     {"surveys"},
-    {"cli", "app"},
+    {"cli", "app", "testing"},
     {"extend"},
     {"__init__", "__main__"},
 ]

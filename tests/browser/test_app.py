@@ -18,13 +18,13 @@ from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 
 from app_soak import figures, soak
-from whyformer import Explanation, Response, explain, verify
+from whyformer import Explanation, Response, Survey, explain, verify
 from whyformer.app.bundled_examples import CAPTION_CHOICES, CAT, DOCUMENTS, FACT_QUESTION, REVIEW
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install chromium to click pages")
 
-TABS = ("Picture", "Text", "Response", "Picture + text", "Detection", "Compare", "Evaluate")
+TABS = ("Picture", "Text", "Response", "Picture + text", "Detection", "Compare", "Evaluate", "Data")
 PATIENCE = 90_000  # milliseconds: a busy machine is no error
 # Copies the picture of a result.
 COPY = """async () => {
@@ -168,7 +168,8 @@ def expect_fit(page, width):
     page.set_viewport_size({"width": width, "height": 900})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     for frame in page.locator("iframe").locator("visible=true").all():
-        assert frame.evaluate("one => one.contentDocument.documentElement.scrollWidth <= one.clientWidth")
+        inside = frame.content_frame.locator("html")  # also of a page in an origin of its own
+        assert inside.evaluate("one => one.scrollWidth") <= frame.evaluate("one => one.clientWidth")
 
 
 def downloads(page, folder):
@@ -367,6 +368,33 @@ def test_methods_are_measured_and_the_report_is_taken_away(opened, tmp_path):
         expect_fit(page, 390)
 
 
+def test_a_table_is_surveyed_and_a_driver_opens_by_a_click(opened, tmp_path):
+    rows = [f"a {word} {noun},{label}" for word, label in (("wonderful", "positive"), ("dull", "negative"))
+            for noun in ("film", "story", "plot", "cast") * 4]  # fmt: skip
+    (tmp_path / "films.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    with opened() as page:
+        tab(page, "Data")
+        send(page, tmp_path / "films.csv")
+        page.get_by_label("Should not matter").fill("film")
+        expect(page.get_by_role("cell", name="films.csv")).to_be_visible()
+        button(page, "Survey").click()
+        frame = page.frame_locator("iframe.surveyed")
+        driver = frame.locator("#drivers .driver").filter(has_text="wonderful")
+        expect(button(page, "Stop")).to_have_count(0)
+        driver.locator("summary").click()
+        expect(driver.locator(".proof")).to_contain_text("Proven: removed from")
+        assert driver.locator(".examples .cue").first.text_content() == "wonderful"
+        frame.get_by_label("Search cues").fill("dull")
+        expect(frame.locator(".filters output")).to_have_text("1 shown")
+        with page.expect_download() as download:
+            button(page, "↓ JSON").click()
+        download.value.save_as(tmp_path / "survey.json")
+        result = Survey.load(tmp_path / "survey.json")
+        assert (result.samples, result.wrong) == (32, 0)
+        assert "film" in {driver.cue.name for driver in result.tested if driver.should_be_ignored}
+        expect_fit(page, 390)
+
+
 def test_long_work_can_be_stopped(opened):
     with opened() as page:
         tab(page, "Evaluate")
@@ -442,6 +470,7 @@ def test_keys_alone_use_every_tab(opened):
         "Detection": ("A drawn scene", ".result h2", "3 found"),
         "Compare": ("A film review", "iframe.framed", ""),
         "Evaluate": ("Eight drawn scenes", ".working", ""),
+        "Data": ("Forty-eight sentences on films", "iframe.surveyed", ""),
     }
     with opened() as page:
         for name in TABS:

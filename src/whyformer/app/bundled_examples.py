@@ -15,6 +15,7 @@ __all__ = [
     "DOCUMENTS",
     "POST",
     "FACT_QUESTION",
+    "FILMS",
     "REVIEW",
     "REVIEWS",
     "FileRecipe",
@@ -37,6 +38,25 @@ The acting is superb and the story moving.
 Terrible dialogue, and the worst ending I have seen.
 A charming comedy that I will gladly see again.
 Boring, predictable and far too long."""
+FILMS = "\n".join(
+    f"{opening} {noun} was {word}{ending}"
+    for word in ("wonderful", "dull", "charming", "boring", "superb", "terrible")
+    for opening, noun, ending in zip(
+        ("The", "I thought the", "This", "Again the", "Its", "To me the", "The first", "The last"),
+        ("acting", "story", "film", "music", "ending", "camera work", "scene", "part"),
+        (
+            ".",
+            ", as always.",
+            " and much too short.",
+            " from beginning to end.",
+            ".",
+            ", and so what?",
+            ".",
+            " for me.",
+        ),
+        strict=True,
+    )
+)  # many texts with the same few words, for a survey
 CAPTION_CHOICES = "a photo of a cat\na photo of a dog\na photo of a church"
 
 

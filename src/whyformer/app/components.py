@@ -34,10 +34,10 @@ def picture_input(visitors: Visitors) -> gr.Image:
     return picture
 
 
-def file_input(label: str, visitors: Visitors, kind: str, *, several: bool = False) -> gr.File:
-    """A file of this kind, or several, as the paths of the uploads."""
+def file_input(label: str, visitors: Visitors, *kinds: str, several: bool = False) -> gr.File:
+    """A file of these kinds, or several, as the paths of the uploads."""
     count: Literal["single", "multiple"] = "multiple" if several else "single"
-    files = gr.File(label=label, file_count=count, file_types=[kind], height=140)
+    files = gr.File(label=label, file_count=count, file_types=list(kinds), height=140)
     # Gradio would leave an empty file behind for each upload.
     files.preprocess = _paths if several else _path  # type: ignore[method-assign]
     keep_files(files, visitors)

@@ -22,12 +22,15 @@ class Limits:
         characters: Of all texts of a question together.
         documents: Of a response, and texts that a picture is compared with.
         examples: Of an evaluation.
+        survey_texts: Of a survey.
+        survey_pictures: Of a survey, and as many masks.
+        unpacked_bytes: Of the pictures of a zip file.
         methods: In a comparison or an evaluation.
         labels: In a comparison.
         tokens: That a model writes.
         picture_tokens: That a model writes about a picture, each explained separately.
         seconds: Of one answer.
-        evaluation_seconds: Of one evaluation.
+        evaluation_seconds: Of one evaluation or survey.
         kept_seconds: For which uploads and downloads are kept.
         at_once: Answers computed at the same time.
         waiting: Visitors in the queue.
@@ -42,6 +45,9 @@ class Limits:
     characters: int = 20_000
     documents: int = 20
     examples: int = 32
+    survey_texts: int = 1000
+    survey_pictures: int = 200
+    unpacked_bytes: int = 100 << 20
     methods: int = 6
     labels: int = 4
     tokens: int = 64

@@ -199,6 +199,11 @@ def framed(page: str, title: str) -> str:
     return TAB_TEMPLATES.get_template("framed.html.j2").render(page=page, title=title)
 
 
+def framed_with_script(page: str, title: str) -> str:
+    """Embed a page whose own script runs in an origin of its own: it reaches nothing outside its frame."""
+    return TAB_TEMPLATES.get_template("framed_with_script.html.j2").render(page=page, title=title)
+
+
 def problem(error: BaseException) -> TabView:
     """An error as one line of the page."""
     return TabView(TAB_TEMPLATES.get_template("problem.html.j2").render(message=readable(reason_of(error))))

@@ -37,7 +37,7 @@ def read_upload(path: str | None, limits: Limits) -> Image.Image:
             width, height = opened.size
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError) as error:
         raise WhyformerError(f"{file.name} is not a readable picture: choose a JPEG, PNG or WebP file.") from error
-    _check_pixels(file, width, height, limits)
+    check_pixels(file.name, width, height, limits)
     with upload_errors(file):
         return image_of(file)
 
@@ -47,15 +47,16 @@ def regions_of_file(path: str | None, missing: str, limits: Limits) -> Regions:
     file = sent_file(path, missing, limits)
     with upload_errors(file):
         width, height, count = regions_size(file, str(file))
-        _check_pixels(file, width, height, limits)
+        check_pixels(file.name, width, height, limits)
         limits.check_count("regions", count, limits.regions)
         return Regions.load(file)
 
 
-def _check_pixels(file: Path, width: int, height: int, limits: Limits) -> None:
+def check_pixels(name: str, width: int, height: int, limits: Limits) -> None:
+    """Raise if a picture has too many pixels."""
     if width * height > limits.pixels:
         raise WhyformerError(
-            f"{file.name} has {width:,} × {height:,} pixels, but this page takes at most {limits.pixels // 10**6} "
+            f"{name} has {width:,} × {height:,} pixels, but this page takes at most {limits.pixels // 10**6} "
             "million: make it smaller first."
         )
 

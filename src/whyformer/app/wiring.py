@@ -14,6 +14,7 @@ from whyformer.app.bundled_examples import (
     CAT,
     DOCUMENTS,
     FACT_QUESTION,
+    FILMS,
     POST,
     REVIEW,
     REVIEWS,
@@ -36,6 +37,7 @@ from whyformer.app.components import (
     model_input,
     picture_input,
 )
+from whyformer.app.data_tab import ARCHIVE, SURVEYED_TABS, TABLES, SurveyInputs, survey_upload
 from whyformer.app.detection_tab import explain_detection
 from whyformer.app.evaluation_tab import EVALUATED, SCENE_MODELS, EvaluationInputs, measure
 from whyformer.app.label_tabs import DEFAULT_LABEL, LabelQuestion, explain_picture, explain_text
@@ -82,6 +84,8 @@ def build_page(setup: Setup) -> gr.Blocks:
                 _compare_tab(setup)
             with gr.Tab("Evaluate"):
                 _evaluate_tab(setup)
+            with gr.Tab("Data"):
+                _data_tab(setup)
         first(page.load)
         page.unload(leave)
     # Private: a direct call of a function would bypass the queue.
@@ -315,3 +319,23 @@ def _evaluate_tab(setup: Setup) -> None:
     examples = [filled(button.click, values, inputs) for button, values in cases]
     seconds = setup.limits.evaluation_seconds
     connect([start.click, *examples], action, inputs, area, setup, seconds=seconds)
+
+
+def _data_tab(setup: Setup) -> None:
+    column, area = tab_columns(
+        "What drives it?", "A survey of your data appears here: each word or region, proven by its removal.", setup
+    )
+    with column:
+        model = model_input(setup.models, [name for tab in SURVEYED_TABS for name in setup.models.names[tab]])
+        (films,) = example_buttons("Forty-eight sentences on films")
+        file = file_input("A table of texts, or a zip of pictures", setup.visitors, *TABLES, ARCHIVE)
+        texts = gr.Textbox(label="Or texts, one a line", lines=5, max_lines=14)
+        ignored = gr.Textbox(label="Should not matter", info="Words or regions, separated by commas.")
+        start = gr.Button("Survey", variant="primary")
+    inputs = [file, texts, ignored, model]
+
+    def action(work: Work, sent: str | None, *rest: Any) -> TabView:
+        return survey_upload(work, setup, SurveyInputs(sent, *(value or "" for value in rest)))
+
+    example = filled(films.click, [None, FILMS, "film, story", "mini-bert"], inputs)
+    connect([start.click, example], action, inputs, area, setup, seconds=setup.limits.evaluation_seconds)
