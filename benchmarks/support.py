@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,8 +25,10 @@ import numpy as np
 import whyformer
 from real_responses import cosines
 from whyformer.api.calibrate import balanced_accuracy, fit, labelled_units, wilson
-from whyformer.api.calibration_data import case_response, case_rows
+from whyformer.api import support_origin
+from whyformer.api.calibration_data import case_rows, case_support
 from whyformer.api.calibrations import model_digest
+from whyformer.api.support_origin import signed_scores
 from whyformer.api.verdict_models import figures_of
 from whyformer.api.verdict_rules import rule_verdict
 from whyformer.facts import SupportCase, support_case, word_overlap
@@ -33,6 +38,7 @@ from whyformer.results.response import Response
 BUNDLED = Path(whyformer.__file__).parent / "api" / "calibrations.json"
 RESULTS = Path(__file__).parent / "results" / "support.json"
 BOOTSTRAP = 1000
+SENTENCES = {"prose": (8, 12), "plain": (6, 9, 15)}  # of the documents of a case
 
 
 def kinds_of(register: str) -> tuple[str, ...]:
@@ -46,7 +52,6 @@ def register_of(model: str) -> str:
 def measure(options: argparse.Namespace) -> None:
     """The figures of every case that the file does not have."""
     model = whyformer.load(options.model, dtype=options.dtype)
-    encoder = whyformer.load(options.encoder, dtype="float32") if options.encoder else None
     register = register_of(options.model)
     known = {(row["seed"], row["case"]) for row in rows_of(options.out)}
     end = time.monotonic() + options.seconds
@@ -54,30 +59,52 @@ def measure(options: argparse.Namespace) -> None:
         for kind in options.kinds or kinds_of(register):
             if (seed, kind) in known:
                 continue
-            case = support_case(seed, kind, register=register, sentences=options.sentences)
+            case = measured_case(seed, kind, register)
             start = time.process_time()
-            response = case_response(model, case)
-            support = response.support(judge=options.judge)
-            seconds = time.process_time() - start
-            rows = case_rows(case, support)
-            more = {"model": model.name, "seconds": round(seconds, 3), **controls(case, encoder)}
-            more |= {"register": register, "sentences": options.sentences}
+            with recorded_scores() as scores:
+                support = case_support(model, case, judge=options.judge, sources=options.full)
+            more = {"model": model.name, "register": register, "sentences": sentences_of(seed, kind, register)}
+            more |= {"cpu_seconds": round(time.process_time() - start, 2), "scores": scores}
             more |= {"forwards": support.forwards, "full_forwards": support.full_forwards}
             if options.full:
-                more |= full(case, response, options.judge)
+                more |= full(model, case, options.judge)
             with options.out.open("a") as file:
-                file.writelines(
-                    json.dumps(row | more | one) + "\n" for row, one in zip(rows, attribution(response), strict=True)
-                )
+                file.writelines(json.dumps(row | more) + "\n" for row in case_rows(case, support))
             if time.monotonic() > end:
                 print("The time is up: run the same command again to go on.")
                 return
         print(f"seed {seed}", flush=True)
 
 
-def full(case: SupportCase, response: Response, judge: bool) -> dict[str, Any]:
+def sentences_of(seed: int, kind: str, register: str) -> int:
+    """The number of sentences of a case's documents, drawn by its seed."""
+    return random.Random(f"sentences {kind} {seed}").choice(SENTENCES[register])
+
+
+def measured_case(seed: int, kind: str, register: str) -> SupportCase:
+    return support_case(seed, kind, register=register, sentences=sentences_of(seed, kind, register))
+
+
+@contextmanager
+def recorded_scores() -> Iterator[list[list[float]]]:
+    """The signed scores of the sources, a list for each sentence of an answer and then for the value of each."""
+    rows: list[list[float]] = []
+
+    def record(*arguments: Any, **options: Any) -> np.ndarray | None:
+        scores = signed_scores(*arguments, **options)
+        rows.extend([] if scores is None else [[float(f"{one:.4g}") for one in row] for row in scores])
+        return scores
+
+    support_origin.signed_scores = record
+    try:
+        yield rows
+    finally:
+        support_origin.signed_scores = signed_scores
+
+
+def full(model: whyformer.LoadedModel, case: SupportCase, judge: bool) -> dict[str, Any]:
     """The verdicts and carrying sets with every source removed and tried alone."""
-    support = response.support_of(judge=judge, alone=True, every=True)
+    support = case_support(model, case, judge=judge, alone=True, every=True)
     return {
         "full_verdicts": [unit.verdict for unit in support.units],
         "full_carrying": [list(unit.carrying) for unit in support.units],
@@ -274,11 +301,9 @@ def main() -> None:
     one.add_argument("--out", type=Path, required=True)
     one.add_argument("--seeds", type=int, default=30)
     one.add_argument("--first", type=int, default=0)
-    one.add_argument("--sentences", type=int, default=9)
     one.add_argument("--kinds", nargs="*")
     one.add_argument("--judge", action="store_true")
     one.add_argument("--dtype", help="of the model; by default that of its weights")
-    one.add_argument("--encoder", help="the folder of an encoder of sentences, for a control")
     one.add_argument("--full", action="store_true")
     one.add_argument("--seconds", type=float, default=float("inf"))
     one.set_defaults(run=measure)

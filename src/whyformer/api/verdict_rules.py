@@ -64,8 +64,8 @@ def reason_for(verdict: Verdict, unit: UnitSupport) -> str:
     gain = f"{abs(unit.necessity):.1f} nats {'less' if unit.necessity >= 0 else 'more'} likely without the sources"
     odds = unit.log_odds
     rather = ""
-    if odds is not None and odds < 0 and unit.own_answer:
-        rather = f" The model itself would rather have said “{unit.own_answer}” ({-odds:.1f} nats likelier)."
+    if odds is not None and odds < 0 and unit.rival is not None:
+        rather = f" The model itself would rather have said “{unit.rival.text}” ({-odds:.1f} nats likelier)."
     match verdict:
         case "from sources":
             return f"The sources made the model write it: it is {gain}.{rather}"
@@ -80,6 +80,6 @@ def reason_for(verdict: Verdict, unit: UnitSupport) -> str:
         case "repeats the response":
             earlier = unit.log_probability - (unit.without_earlier or 0.0)
             return f"It repeats what the response had said before: {earlier:.1f} nats less likely without that."
-    if does_not_know(unit, -TAU_ODDS):
-        return f"This model does not know: it finds “{unit.own_answer}” hardly likelier ({-(odds or 0.0):.1f} nats)."
+    if does_not_know(unit, -TAU_ODDS) and unit.rival is not None:
+        return f"This model does not know: it finds “{unit.rival.text}” hardly likelier ({-(odds or 0.0):.1f} nats)."
     return f"The figures do not decide it: it is {gain}.{rather}"

@@ -32,6 +32,34 @@ class SourceFigures:
 
 
 @dataclass(frozen=True)
+class ValueFigures:
+    """The figures of the value of a unit: of its content words that the question does not have. In nats.
+
+    Attributes:
+        tokens: The number of their tokens.
+        log_probability: With all sources.
+        without_sources: Without any source.
+        score: The largest signed white-box score of a source; None where it was not measured.
+        share: That score as a share of the absolute scores of all sources.
+    """
+
+    tokens: int
+    log_probability: float
+    without_sources: float
+    score: float | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Another text in the place of a unit, with its log-probability with all sources and, if measured, without any."""
+
+    text: str
+    log_probability: float
+    without_sources: float | None = None
+
+
+@dataclass(frozen=True)
 class VerdictError:
     """How often a verdict was wrong on held-out data: the rate, its 95 % interval, and the number of units."""
 
@@ -74,6 +102,10 @@ class UnitSupport:
         without_earlier: With all sources, without the response before it.
         own_answer: What the model would have written instead.
         own_log_probability: The log-probability of that.
+        own_tokens: The number of its tokens.
+        rival: The unit with the value of the model's own answer.
+        denial: The opposite of the unit.
+        value: The figures of its value.
         judgement: The model's log-odds of yes against no to the question whether the unit follows from its prompt.
         judgement_without: The same without the sources.
         score: The largest signed white-box score of a source.
@@ -111,6 +143,10 @@ class UnitSupport:
     citations: tuple[Citation, ...] = ()
     uncited: tuple[int, ...] = ()
     carrying_judgement: float | None = None
+    own_tokens: int | None = None
+    rival: Variant | None = None
+    denial: Variant | None = None
+    value: ValueFigures | None = None
 
     @property
     def necessity(self) -> float:
@@ -124,8 +160,13 @@ class UnitSupport:
 
     @property
     def log_odds(self) -> float | None:
-        """The log-odds of the unit against what the model would have written; 0 if that is the unit."""
-        return None if self.own_log_probability is None else self.log_probability - self.own_log_probability
+        """The log-odds of the unit against its rival, which has the same form; 0 if they are the same."""
+        return None if self.rival is None else self.log_probability - self.rival.log_probability
+
+    @property
+    def own_per_token(self) -> float | None:
+        """The log-probability per token of what the model would have written; None if it would have written nothing."""
+        return self.own_log_probability / self.own_tokens if self.own_log_probability and self.own_tokens else None
 
     @property
     def error_text(self) -> str:
