@@ -28,6 +28,32 @@ def rows(header: list[str], lines: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in marks)
 
 
+def models(path: Path) -> str:
+    """The models with a bundled calibration, and how well their verdicts do on the half that nothing was fitted on."""
+    lines = [
+        [
+            run["model"],
+            run["calibration"]["digest"][:12],
+            str(run["sentences"]),
+            str(run["fitted"]),
+            str(run["held_out"]),
+            f"{100 * run['verdicts']['calibrated']['balanced_accuracy']:.0f}",
+        ]
+        for run in runs(path)
+    ]
+    return rows(["model", "weights", "sentences", "fitted", "held out", "balanced accuracy, %"], lines)
+
+
+def coefficients(path: Path) -> str:
+    """The logistic models of the verdicts: intercept and coefficients."""
+    lines = []
+    for run in runs(path):
+        for verdict, one in run["calibration"]["verdicts"].items():
+            terms = [f"{value:+.2f} {name.replace('_', ' ')}" for name, value in one["coefficients"].items()]
+            lines.append([run["model"], verdict, f"{one['intercept']:+.2f} {' '.join(terms)}"])
+    return rows(["model", "verdict", "log-odds"], lines)
+
+
 def verdicts(path: Path) -> str:
     """The share of right verdicts by kind of sentence, calibrated and by thresholds alone."""
     lines = []

@@ -62,10 +62,7 @@ def test_a_probability_is_the_logistic_function_of_figures():
 def test_what_a_model_does_not_know_changes_no_verdict_model_and_gets_no_verdict():
     doubted = unit(-4, -14, own_log_probability=-3.8)
     own = [LabelledUnit(doubted, ("not supported", "cannot tell"), n % 2, "swapped", knows=False) for n in range(30)]
-    known = [
-        replace(one, unit=with_own_answer(one.unit))
-        for one in drawn(40)
-    ]
+    known = [replace(one, unit=with_own_answer(one.unit)) for one in drawn(40)]
     calibration, other = fit(known + own, "m", "d", "x"), fit(known, "m", "d", "x")
     assert calibration.models == other.models
     assert (calibration.indifference, other.indifference) == (0.5, 0.0)

@@ -158,9 +158,7 @@ def _scored(unit: UnitSupport, scores: np.ndarray, of_value: np.ndarray) -> Unit
         return unit
     total = float(np.abs(of_value).sum())
     share = float(of_value.max()) / total if total else 0.0
-    return replace(
-        unit, score=float(scores.max()), value=replace(unit.value, score=float(of_value.max()), share=share)
-    )
+    return replace(unit, score=float(scores.max()), value=replace(unit.value, score=float(of_value.max()), share=share))
 
 
 def _measured(questions: SupportQuestions, number: int, value: Span) -> UnitSupport:

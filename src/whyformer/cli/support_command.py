@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -74,6 +75,25 @@ TokenizerName = Annotated[
         rich_help_panel=SERVER,
     ),
 ]
+AnswerFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Keep the answers of a served model, so that a stopped run sends nothing twice.",
+        rich_help_panel=SERVER,
+    ),
+]
+MostRequests = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="The maximum number of requests of this run.", rich_help_panel=SERVER),
+]
+Concurrency = Annotated[
+    int, typer.Option(metavar="N", min=1, help="The number of requests at once.", rich_help_panel=SERVER)
+]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Only say how many requests a served model would get.", rich_help_panel=SERVER),
+]
 Engine = Annotated[
     Literal["local", "ray"],
     typer.Option(help="local, or ray: a worker on each GPU or CPU of a Ray cluster.", rich_help_panel=MACHINE),
@@ -105,6 +125,10 @@ def support_command(
     url: Url = None,
     api: ApiOption = "completions",
     tokenizer: TokenizerName = None,
+    cache: AnswerFolder = None,
+    requests: MostRequests = None,
+    concurrency: Concurrency = 4,
+    dry_run: DryRun = False,
     engine: Engine = "local",
     quiet: command_options.Quiet = False,
     device: command_options.DeviceName = None,
@@ -120,10 +144,16 @@ def support_command(
     if fail_under is not None and not 0 <= fail_under <= 1:
         raise WhyformerError(f"--fail-under {fail_under:g}: a share from 0 to 1.")
     check_out_file(out, (".html",))
+    if url is None and (cache is not None or requests is not None or dry_run):
+        raise WhyformerError("--cache, --requests and --dry-run are for a served model: name its server by --url.")
     answers, errors = read_support_log(log)
     job = SupportJob(
         model, device, dtype, batch_size, budget, calibration, url if url is None else url.rstrip("/"), api, tokenizer
     )
+    job = replace(job, cache=None if cache is None else str(cache), requests=requests, concurrency=concurrency)
+    if dry_run:
+        typer.echo(str(job.estimate(answers)))
+        return
     with writing(out), _workers(job, len(answers), engine, quiet=quiet) as (settings, judge):
         done, problems = _judged(answers, settings, judge, out.with_suffix(".jsonl"), quiet=quiet)
     errors += problems

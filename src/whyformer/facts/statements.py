@@ -274,8 +274,7 @@ def _plain_case(rng: random.Random, seed: int, kind: StatementKind, sentences: i
     story = example(rng.randrange(10**9), sentences=sentences, kind=wanted.get(kind, "plain"), questions=questions)
     makers = [rng.choice(("true", "made_up")) if kind == "several" else kind for _ in story.questions]
     statements = [
-        _plain_statement(rng, story, question, maker)
-        for question, maker in zip(story.questions, makers, strict=True)
+        _plain_statement(rng, story, question, maker) for question, maker in zip(story.questions, makers, strict=True)
     ]
     first = story.questions[0]
     value = "" if first.value == UNKNOWN else first.value

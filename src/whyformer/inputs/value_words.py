@@ -18,14 +18,14 @@ def value_words(text: str, question: str) -> list[CharRange]:
     return [one.span() for one in _WORD.finditer(text) if content_words(one.group()) - known]
 
 
-def value_tokens(
-    text: str, tokens: Sequence[TokenLike], unit: Sequence[int], question: str
-) -> tuple[int, ...]:
+def value_tokens(text: str, tokens: Sequence[TokenLike], unit: Sequence[int], question: str) -> tuple[int, ...]:
     """The tokens of a unit that are part of its value; all of them if it has none."""
     words = value_words(text, question)
-    own = tuple(
-        number for number in unit if any(tokens[number].start < end and start < tokens[number].end for start, end in words)
-    )
+
+    def is_on_word(token: TokenLike) -> bool:
+        return any(token.start < end and start < token.end for start, end in words)
+
+    own = tuple(number for number in unit if is_on_word(tokens[number]))
     return own or tuple(unit)
 
 

@@ -124,10 +124,10 @@ def _figures(support: Support, unit: UnitSupport) -> Iterator[tuple[str, str]]:
     if unit.without_earlier is not None:
         yield "without the response before it", f"{unit.without_earlier:.2f} nats"
     if unit.own_answer is not None:
-        yield "the model itself would say", readable(_quote(unit.own_answer)) or "nothing"
-    if unit.rival is not None:
-        odds = f"{-(unit.log_odds or 0.0):+.1f} nats" if unit.log_odds else "the same"
-        yield "the sentence with that value", f"{_quote(unit.rival.text)} ({odds})"
+        odds = "" if unit.log_odds is None else f" ({-unit.log_odds:+.1f} nats)" if unit.log_odds else " (the same)"
+        yield "the model itself would say", f"{readable(_quote(unit.own_answer)) or 'nothing'}{odds}"
+    if unit.rival is not None and unit.log_odds:
+        yield "the sentence with that value", _quote(unit.rival.text)
     if unit.denial is not None:
         odds = f"{unit.denial.log_probability - unit.log_probability:+.1f} nats"
         yield "its opposite", f"{_quote(unit.denial.text)} ({odds})"

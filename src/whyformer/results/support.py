@@ -169,6 +169,17 @@ class UnitSupport:
         return self.own_log_probability / self.own_tokens if self.own_log_probability and self.own_tokens else None
 
     @property
+    def preferred(self) -> tuple[str, float] | None:
+        """What the model would rather have said, and the log-odds of the unit against it at equal length.
+
+        That is the rival, or the model's own answer if this is likelier per token: "Unknown." has no rival of sense.
+        """
+        each = [] if self.rival is None else [(self.rival.text, self.log_odds or 0.0)]
+        if self.own_per_token is not None:
+            each.append((self.own_answer or "", self.tokens * (self.per_token - self.own_per_token)))
+        return min(each, key=lambda one: one[1], default=None)
+
+    @property
     def error_text(self) -> str:
         """The error rate of the verdict: `wrong in 4 % [2, 7] of 150`, or `not calibrated`."""
         if self.error is None:
