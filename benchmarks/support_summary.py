@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -180,8 +181,13 @@ def controls(row: dict[str, Any], one: Any, encoder: Any) -> dict[str, float]:
     if row["scores"]:
         values |= {"attribution max": max(row["scores"][number]), "attribution sum": sum(row["scores"][number])}
     if encoder is not None:
-        values["encoder cosine"] = max(cosines(encoder, texts, statement))
+        values["encoder cosine"] = largest_cosine(encoder, tuple(texts), statement)
     return values
+
+
+@cache
+def largest_cosine(encoder: Any, texts: tuple[str, ...], statement: str) -> float:
+    return max(cosines(encoder, list(texts), statement))
 
 
 def interval(values: np.ndarray, truth: np.ndarray) -> list[float]:

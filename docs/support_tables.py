@@ -113,3 +113,18 @@ def cost(path: Path) -> str:
     return rows(
         ["model", "sentences", "forward passes", "CPU s an answer", "of the full computation", "same verdict"], lines
     )
+
+
+def log(path: Path) -> str:
+    """The time of a log of answers."""
+    one = json.loads(path.read_text())
+    cells = [one["model"], str(one["answers"]), str(one["documents"]), f"{one['cpu_seconds_an_answer']:.1f}"]
+    header = ["model", "answers measured", "documents each", "CPU s an answer", "CPU min of 200 answers"]
+    return rows(header, [[*cells, f"{one['cpu_minutes_of_200']:.0f}"]])
+
+
+def served(path: Path) -> str:
+    """How far verdicts through a server are from those of the loaded model."""
+    one = json.loads(path.read_text())
+    cells = [one["server"], str(one["sentences"]), str(one["same_verdict"]), f"{one['largest_difference']:.1g} nats"]
+    return rows(["server", "sentences", "same verdict", "largest difference of a figure"], [cells])

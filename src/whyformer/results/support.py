@@ -12,6 +12,10 @@ from whyformer.inputs.verdicts import FAULTS, NOT_CALIBRATED, VERDICTS, Verdict
 CitationStatus = Literal["used", "supports but was not used", "does not support", "unknown source"]
 
 
+# Nats per token by which a rival may be less likely than the model's own answer: "Unknown has the hat." is no rival.
+LEAST_LIKELY = 3.0
+
+
 @dataclass(frozen=True)
 class SourceFigures:
     """The effect of one source on one unit, in nats; None where it was not measured.
@@ -172,12 +176,12 @@ class UnitSupport:
     def preferred(self) -> tuple[str, float] | None:
         """What the model would rather have said, and the log-odds of the unit against it at equal length.
 
-        That is the rival, or the model's own answer if this is likelier per token: "Unknown." has no rival of sense.
+        That is the rival, or the model's own answer where there is no rival that is about as likely.
         """
-        each = [] if self.rival is None else [(self.rival.text, self.log_odds or 0.0)]
-        if self.own_per_token is not None:
-            each.append((self.own_answer or "", self.tokens * (self.per_token - self.own_per_token)))
-        return min(each, key=lambda one: one[1], default=None)
+        own = self.own_per_token
+        if self.rival is not None and (own is None or self.rival.log_probability / self.tokens > own - LEAST_LIKELY):
+            return self.rival.text, self.log_odds or 0.0
+        return None if own is None else (self.own_answer or "", self.tokens * (self.per_token - own))
 
     @property
     def error_text(self) -> str:
