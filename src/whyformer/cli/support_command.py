@@ -130,7 +130,7 @@ def support_command(
     concurrency: Concurrency = 4,
     dry_run: DryRun = False,
     engine: Engine = "local",
-    quiet: command_options.Quiet = False,
+    quiet: command_options.OnlyErrors = False,
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
     batch_size: command_options.BatchSize = None,
@@ -183,7 +183,7 @@ def calibrate_command(
     url: Url = None,
     api: ApiOption = "completions",
     tokenizer: TokenizerName = None,
-    quiet: command_options.Quiet = False,
+    quiet: command_options.OnlyErrors = False,
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
 ) -> None:
