@@ -34,7 +34,7 @@ from whyformer.api.calibrations import served_calibration
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.replies import reply_of
 from whyformer.api.served_scorer import ServedScorer
-from whyformer.api.verdict_models import figures_of
+from whyformer.api.verdict_figures import figures_of
 from whyformer.facts import support_case
 from whyformer.inputs.prompt_encoding import encode_prompt
 from whyformer.inputs.sources import sources_of

@@ -22,7 +22,8 @@ import whyformer
 from real_responses import cosines
 from support import measured_case, rows_of
 from whyformer.api.calibrate import balanced_accuracy, fit, labelled_units, wilson
-from whyformer.api.verdict_models import Calibration, figures_of
+from whyformer.api.verdict_figures import figures_of
+from whyformer.api.verdict_models import Calibration
 from whyformer.api.verdict_rules import rule_verdict
 from whyformer.facts import SupportCase, word_overlap
 

@@ -14,7 +14,8 @@ from whyformer.api.replies import Reply
 from whyformer.api.source_judgement import with_judged_sources
 from whyformer.api.source_removal import SourceRemoval, levels_of
 from whyformer.api.support_questions import CountedScorer, SupportQuestions
-from whyformer.api.verdict_models import JUDGED, Calibration, uncalibrated_or
+from whyformer.api.verdict_figures import JUDGED
+from whyformer.api.verdict_models import Calibration, uncalibrated_or
 from whyformer.api.verdict_rules import TAU_NECESSITY, reason_for, rule_verdict
 from whyformer.errors import WhyformerError, check_count, nearest
 from whyformer.inputs.citations import CitationMarker, Citations, citation_markers, without_markers

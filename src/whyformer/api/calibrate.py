@@ -13,8 +13,9 @@ from whyformer.api.answer_support import answer_support
 from whyformer.api.calibration_data import case_rows, case_support
 from whyformer.api.calibrations import model_digest, needs_white_box
 from whyformer.api.served_scorer import ServedScorer
+from whyformer.api.verdict_figures import FIGURES, SERVED_FIGURES, figures_of
 from whyformer.api.verdict_fit import FigureTable
-from whyformer.api.verdict_models import FIGURES, SERVED_FIGURES, Calibration, VerdictModel, figures_of, with_reserve
+from whyformer.api.verdict_models import Calibration, VerdictModel, with_reserve
 from whyformer.api.verdict_rules import TAU_NECESSITY
 from whyformer.errors import WhyformerError, check_count
 from whyformer.facts.statements import PLAIN_STATEMENTS, StatementKind, support_case

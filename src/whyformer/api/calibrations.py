@@ -8,7 +8,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from whyformer.api.verdict_models import WHITE_BOX, Calibration, bundled_calibrations, read_calibration
+from whyformer.api.verdict_figures import WHITE_BOX
+from whyformer.api.verdict_models import Calibration, bundled_calibrations, read_calibration
 from whyformer.errors import WhyformerError, nearest
 from whyformer.files import parse_json, whole_file
 from whyformer.models.digests import weight_digests

@@ -75,7 +75,7 @@ class CountedScorer:
 
 
 class OwnAnswer(NamedTuple):
-    """What a model would have written: the text, its log-probability and the number of its tokens."""
+    """An answer of the model: the text, its log-probability and the number of its tokens."""
 
     text: str
     log_probability: float

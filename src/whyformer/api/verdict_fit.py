@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whyformer.api.verdict_models import FIGURES, VerdictModel
+from whyformer.api.verdict_figures import FIGURES
+from whyformer.api.verdict_models import VerdictModel
 
 FOLDS = 5
-LEAST_GAIN = 0.01  # nats of cross-validated loss that a figure must save
-STRENGTHS = (0.3, 1.0, 3.0, 10.0)  # of the ridge penalty
+LEAST_SAVING = 0.01  # nats of cross-validated loss that a figure must save
+RIDGE_STRENGTHS = (0.3, 1.0, 3.0, 10.0)  # of the ridge penalty
 MOST_LACKING = 0.5  # share of the units that may lack a figure
 NEWTON_STEPS = 30
 
@@ -49,7 +50,7 @@ class FigureTable:
     def model(self, labels: np.ndarray) -> VerdictModel:
         """The model of a verdict, expressed in the figures themselves."""
         chosen = chosen_figures(self.values, labels)
-        strength = min(STRENGTHS, key=lambda one: cross_validated_loss(self.values[:, chosen], labels, one))
+        strength = min(RIDGE_STRENGTHS, key=lambda one: cross_validated_loss(self.values[:, chosen], labels, one))
         intercept, weights = ridge_logistic(self.values[:, chosen], labels, strength)
         weights = weights / self.spread[chosen]
         own = {self.names[place]: round(float(weight), 6) for place, weight in zip(chosen, weights, strict=True)}
@@ -63,7 +64,7 @@ def chosen_figures(values: np.ndarray, labels: np.ndarray) -> list[int]:
         others = [place for place in range(values.shape[1]) if place not in chosen]
         losses = {place: cross_validated_loss(values[:, [*chosen, place]], labels) for place in others}
         best = min(losses, key=lambda place: losses[place])
-        if losses[best] > loss - LEAST_GAIN:
+        if losses[best] > loss - LEAST_SAVING:
             break
         chosen, loss = [*chosen, best], losses[best]
     return chosen

@@ -137,20 +137,17 @@ def support_command(
 ) -> None:
     """Judge every sentence of a log of answers: from the documents, from memory, or not supported."""
     from whyformer.cli.output import check_out_file, writing
-    from whyformer.cli.support_workers import SupportJob
     from whyformer.inputs.support_logs import read_support_log
     from whyformer.render.support_report import support_report
 
     if fail_under is not None and not 0 <= fail_under <= 1:
         raise WhyformerError(f"--fail-under {fail_under:g}: a share from 0 to 1.")
     check_out_file(out, (".html",))
+    job = _job((model, device, dtype, batch_size, budget, calibration), (url, api, tokenizer), cache, requests)
+    job = replace(job, concurrency=concurrency)
     if url is None and (cache is not None or requests is not None or dry_run):
         raise WhyformerError("--cache, --requests and --dry-run are for a served model: name its server by --url.")
     answers, errors = read_support_log(log)
-    job = SupportJob(
-        model, device, dtype, batch_size, budget, calibration, url if url is None else url.rstrip("/"), api, tokenizer
-    )
-    job = replace(job, cache=None if cache is None else str(cache), requests=requests, concurrency=concurrency)
     if dry_run:
         typer.echo(str(job.estimate(answers)))
         return
@@ -163,14 +160,30 @@ def support_command(
     with writing(out), whole_file(out) as unfinished:
         page = support_report(rows, totals, model=model, calibration=calibration, errors=errors)
         unfinished.write_text(page, encoding="utf-8")
-    for error in errors:
-        complain(f"{safe(log)}, {error}")
-    for total in totals if not quiet else ():
-        typer.echo(f"{total.name}: {total.text}")
-    announce(f"Written to {safe(out)}", quiet=quiet)
+    _say(totals, [f"{safe(log)}, {error}" for error in errors], out, quiet=quiet)
     share = sum(row.faults == 0 for row in rows) / max(1, len(rows))
     if errors or (fail_under is not None and share < fail_under):
         raise typer.Exit(UNSUPPORTED_EXIT)
+
+
+def _job(
+    local: tuple[Any, ...], server: tuple[str | None, Any, str | None], cache: Path | None, requests: int | None
+) -> SupportJob:
+    """How answers are judged: options of the model, and those of a server that runs it."""
+    from whyformer.cli.support_workers import SupportJob
+
+    url, api, tokenizer = server
+    own = None if url is None else url.rstrip("/")
+    return SupportJob(*local, own, api, tokenizer, cache=None if cache is None else str(cache), requests=requests)
+
+
+def _say(totals: Sequence[ReportTotal], errors: Sequence[str], out: Path, *, quiet: bool) -> None:
+    """Print errors, totals and the place of the report."""
+    for error in errors:
+        complain(error)
+    for total in totals if not quiet else ():
+        typer.echo(f"{total.name}: {total.text}")
+    announce(f"Written to {safe(out)}", quiet=quiet)
 
 
 def calibrate_command(
