@@ -12,8 +12,9 @@ from whyformer.inputs.verdicts import FAULTS, NOT_CALIBRATED, VERDICTS, Verdict
 CitationStatus = Literal["used", "supports but was not used", "does not support", "unknown source"]
 
 
-# Nats per token by which a rival may be less likely than the model's own answer: "Unknown has the hat." is no rival.
-LEAST_LIKELY = 3.0
+# Nats per token by which a rival may be less likely than the model's own answer, or than a short one of half its
+# length at most: "Unknown has the hat." is no rival.
+LEAST_LIKELY, LEAST_LIKELY_OF_SHORT = 3.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,9 @@ class UnitSupport:
         That is the rival, or the model's own answer where there is no rival that is about as likely.
         """
         own = self.own_per_token
-        if self.rival is not None and (own is None or self.rival.log_probability / self.tokens > own - LEAST_LIKELY):
+        is_short = 2 * (self.own_tokens or self.tokens) <= self.tokens
+        least = (own or 0.0) - (LEAST_LIKELY_OF_SHORT if is_short else LEAST_LIKELY)
+        if self.rival is not None and (own is None or self.rival.log_probability / self.tokens > least):
             return self.rival.text, self.log_odds or 0.0
         return None if own is None else (self.own_answer or "", self.tokens * (self.per_token - own))
 
