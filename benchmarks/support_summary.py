@@ -2,7 +2,8 @@
 
     python benchmarks/support_summary.py benchmarks/results/support/*.jsonl.gz --encoder FOLDER
 
-Even seeds fit, as in `whyformer calibrate`; everything that is reported is about odd ones. Calibrations become part of
+Even seeds fit, as in `whyformer calibrate`; everything that is reported is about odd ones, or about all of them where
+there are too few to fit. Calibrations become part of
 the package (src/whyformer/api/calibrations.json), the rest goes to benchmarks/results/support.json. With --pack, rows
 that were just measured are compressed into the folder of results instead.
 """
@@ -30,6 +31,7 @@ from whyformer.facts import SupportCase, word_overlap
 BUNDLED = Path(whyformer.__file__).parent / "api" / "calibrations.json"
 RESULTS = Path(__file__).parent / "results" / "support.json"
 BOOTSTRAP = 1000
+FEWEST_FITTED = 100  # sentences of the fitting half: fewer are reported without a fit, all of them as held out
 FALSE_KINDS = ("made_up", "swapped", "unanswerable")
 
 
@@ -39,31 +41,32 @@ def summarise(options: argparse.Namespace) -> None:
     encoder = whyformer.load(options.encoder, dtype="float32") if options.encoder else None
     for path in options.files:
         rows = rows_of(path)
-        data = f"{len(rows)} generated sentences"
-        calibration = fit(labelled_units(rows), rows[0]["model"], rows[0]["digest"], data)
-        calibrations.append(calibration.to_dict())
-        held_out = [
-            (row, one)
-            for row, one in zip(rows, labelled_units(rows), strict=True)
-            if one.half == 1 and one.is_decidable
-        ]
-        verdicts = {
-            "calibrated": [calibration.decide(one.unit)[0] for _, one in held_out],
-            "thresholds": [rule_verdict(one.unit) for _, one in held_out],
-        }
+        units = labelled_units(rows)
+        decidable = [(row, one) for row, one in zip(rows, units, strict=True) if one.is_decidable]
+        fitted = sum(one.half == 0 for _, one in decidable)
+        calibration = None
+        if fitted >= FEWEST_FITTED:
+            calibration = fit(units, rows[0]["model"], rows[0]["digest"], f"{len(rows)} generated sentences")
+            calibrations.append(calibration.to_dict())
+        held_out = [(row, one) for row, one in decidable if one.half == 1 or calibration is None]
+        verdicts = {"thresholds": [rule_verdict(one.unit) for _, one in held_out]}
+        if calibration is not None:
+            verdicts["calibrated"] = [calibration.decide(one.unit)[0] for _, one in held_out]
         run = {
             "model": rows[0]["model"],
+            "digest": rows[0]["digest"],
             "sentences": len(rows),
-            "fitted": calibration.report["fitted"],
+            "fitted": 0 if calibration is None else fitted,
             "held_out": len(held_out),
             "cost": cost(rows),
-            "agreement_with_full": full_agreement(rows, calibration),
+            "agreement_with_full": full_agreement(rows),
             "verdicts": {name: by_kind(held_out, given) for name, given in verdicts.items()},
             "unknown": unknown(rows, calibration),
-            "groups": by_group(held_out, verdicts["calibrated"]),
+            "groups": by_group(held_out, verdicts.get("calibrated", verdicts["thresholds"])),
             "auroc": {kind: aurocs(held_out, kind, calibration, encoder) for kind in FALSE_KINDS},
+            "calibration": None if calibration is None else calibration.to_dict(),
         }
-        runs.append({**run, "calibration": calibration.to_dict()})
+        runs.append(run)
     options.out.write_text(json.dumps(runs, indent=1) + "\n")
     BUNDLED.write_text(json.dumps(calibrations, indent=1) + "\n")
     print(f"Written to {options.out}: {', '.join(run['model'] for run in runs)}")
@@ -77,7 +80,7 @@ def cost(rows: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def full_agreement(rows: list[dict[str, Any]], calibration: Any) -> dict[str, Any] | None:
+def full_agreement(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     """How often the verdict is that of the full computation, where that was measured."""
     own = [row for row in rows if "full_verdicts" in row]
     if not own:
@@ -107,14 +110,13 @@ def by_kind(held_out: list[tuple[dict[str, Any], Any]], given: list[str]) -> dic
 
 def unknown(rows: list[dict[str, Any]], calibration: Any) -> dict[str, Any]:
     """How often no verdict is given on sentences about what the model does not know itself, by kind."""
-    own = [one for one in labelled_units(rows) if one.half == 1 and not one.is_decidable]
+    own = [one for one in labelled_units(rows) if not one.is_decidable and (one.half == 1 or calibration is None)]
     result: dict[str, Any] = {}
     for kind in dict.fromkeys(one.kind for one in own):
         units = [one.unit for one in own if one.kind == kind]
-        each = {
-            "calibrated": [calibration.decide(unit)[0] for unit in units],
-            "thresholds": [rule_verdict(unit) for unit in units],
-        }
+        each = {"thresholds": [rule_verdict(unit) for unit in units]}
+        if calibration is not None:
+            each["calibrated"] = [calibration.decide(unit)[0] for unit in units]
         result[kind] = {name: counted([one == "cannot tell" for one in given]) for name, given in each.items()}
     return result
 
@@ -148,7 +150,7 @@ def case_of(row: dict[str, Any]) -> SupportCase:
     return measured_case(row["seed"], row["case"], row["register"])
 
 
-def aurocs(held_out: list[tuple[dict[str, Any], Any]], kind: str, calibration: Calibration, encoder: Any) -> Any:
+def aurocs(held_out: list[tuple[dict[str, Any], Any]], kind: str, calibration: Calibration | None, encoder: Any) -> Any:
     """How well each figure tells true sentences from those of a kind, with 95 % bootstrap intervals."""
     own = [(row, one) for row, one in held_out if one.kind in ("true", "twice", kind)]
     truth = np.array([one.kind != kind for _, one in own])
@@ -156,7 +158,8 @@ def aurocs(held_out: list[tuple[dict[str, Any], Any]], kind: str, calibration: C
         return {}
     columns: dict[str, list[float]] = {}
     for row, one in own:
-        values = {"verdict": lead(calibration, one.unit), **figures_of(one.unit), **controls(row, one, encoder)}
+        values = {} if calibration is None else {"verdict": lead(calibration, one.unit)}
+        values |= {**figures_of(one.unit), **controls(row, one, encoder)}
         for name, value in values.items():
             columns.setdefault(name, []).append(value)
     return {name: interval(np.array(values), truth) for name, values in columns.items() if len(values) == len(own)} | {

@@ -18,6 +18,8 @@ KINDS = {
     "repeated": "said again",
 }
 
+MANNERS = ("calibrated", "thresholds")
+
 
 def runs(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text())
@@ -29,25 +31,21 @@ def rows(header: list[str], lines: list[list[str]]) -> str:
 
 
 def models(path: Path) -> str:
-    """The models with a bundled calibration, and how well their verdicts do on the half that nothing was fitted on."""
-    lines = [
-        [
-            run["model"],
-            run["calibration"]["digest"][:12],
-            str(run["sentences"]),
-            str(run["fitted"]),
-            str(run["held_out"]),
-            f"{100 * run['verdicts']['calibrated']['balanced_accuracy']:.0f}",
-        ]
-        for run in runs(path)
-    ]
-    return rows(["model", "weights", "sentences", "fitted", "held out", "balanced accuracy, %"], lines)
+    """The models that were measured, and how well their verdicts do on sentences that nothing was fitted on."""
+    lines = []
+    for run in runs(path):
+        means = [run["verdicts"].get(manner, {}).get("balanced_accuracy") for manner in MANNERS]
+        shown = ["not fitted" if mean is None else f"{100 * mean:.0f}" for mean in means]
+        counts = [str(run[name]) for name in ("sentences", "fitted", "held_out")]
+        lines.append([run["model"], run["digest"][:12], *counts, *shown])
+    header = ["model", "weights", "sentences", "fitted", "held out"]
+    return rows([*header, "balanced accuracy, calibrated, %", "by thresholds, %"], lines)
 
 
 def coefficients(path: Path) -> str:
     """The logistic models of the verdicts: intercept and coefficients."""
     lines = []
-    for run in runs(path):
+    for run in (run for run in runs(path) if run["calibration"]):
         for verdict, one in run["calibration"]["verdicts"].items():
             terms = [f"{value:+.2f} {name.replace('_', ' ')}" for name, value in one["coefficients"].items()]
             lines.append([run["model"], verdict, f"{one['intercept']:+.2f} {' '.join(terms)}"])
@@ -59,15 +57,13 @@ def verdicts(path: Path) -> str:
     lines = []
     for run in runs(path):
         for kind, text in KINDS.items():
-            own = [run["verdicts"][manner]["kinds"].get(kind) for manner in ("calibrated", "thresholds")]
-            if all(own):
-                lines.append([run["model"], text, str(own[0]["of"]), *(share(one) for one in own)])
+            own = [run["verdicts"].get(manner, {"kinds": {}})["kinds"].get(kind) for manner in MANNERS]
+            if own[1]:
+                lines.append([run["model"], text, str(own[1]["of"]), *map(share, own)])
         for kind, each in run.get("unknown", {}).items():
-            own = [each[manner] for manner in ("calibrated", "thresholds")]
+            own = [each.get(manner) for manner in MANNERS]
             text = f'{KINDS[kind]}, which the model does not know: "cannot tell"'
-            lines.append([run["model"], text, str(own[0]["of"]), *(share(one) for one in own)])
-        means = [f"{100 * run['verdicts'][manner]['balanced_accuracy']:.1f}" for manner in ("calibrated", "thresholds")]
-        lines.append([run["model"], "balanced accuracy", str(run["held_out"]), *means])
+            lines.append([run["model"], text, str(each["thresholds"]["of"]), *map(share, own)])
     return rows(["model", "sentences", "held out", "right, calibrated, %", "right, by thresholds, %"], lines)
 
 
@@ -82,7 +78,9 @@ def groups(path: Path) -> str:
     return rows(["model", "by", "group", "held out", "right, %"], lines)
 
 
-def share(one: dict[str, Any]) -> str:
+def share(one: dict[str, Any] | None) -> str:
+    if one is None:
+        return ""
     return f"{100 * one['right'] / one['of']:.0f} [{100 * one['low']:.0f}, {100 * one['high']:.0f}]"
 
 
