@@ -34,14 +34,12 @@ SERVED_FIGURES = tuple(name for name in FIGURES if name not in WHITE_BOX)
 
 def figures_of(unit: UnitSupport) -> dict[str, float]:
     """The figures of a unit that verdicts depend on; those that were not measured are left out."""
-    own, denial, value = unit.own_per_token, unit.denial, unit.value
+    own = unit.own_per_token
     values: dict[str, float | None] = {
         "per_token": unit.per_token,
         "lowest": unit.lowest,
         "necessity": unit.necessity,
         "largest_gain": unit.largest_gain,
-        "value_per_token": value and value.log_probability / value.tokens,
-        "value_gain": value and value.log_probability - value.without_sources,
         "log_odds": unit.log_odds,
         "own_per_token": own,
         "odds_per_token": None if own is None else unit.per_token - own,
@@ -49,14 +47,35 @@ def figures_of(unit: UnitSupport) -> dict[str, float]:
         "repetition": 0.0 if unit.without_earlier is None else unit.log_probability - unit.without_earlier,
         "judgement": unit.judgement,
         "judgement_gain": _difference(unit.judgement, unit.judgement_without),
-        "denial_odds": denial and unit.log_probability - denial.log_probability,
-        "denial_gain": denial
-        and _difference(unit.necessity, _difference(denial.log_probability, denial.without_sources)),
         "score": unit.score,
-        "value_score": value and value.score,
-        "value_share": value and value.share,
     }
+    values |= _value_figures(unit) | _denial_figures(unit)
     return {name: clipped(name, value) for name, value in values.items() if value is not None}
+
+
+def _value_figures(unit: UnitSupport) -> dict[str, float | None]:
+    """The figures of the value of a unit."""
+    value = unit.value
+    if value is None:
+        return {}
+    return {
+        "value_per_token": value.log_probability / value.tokens,
+        "value_gain": value.log_probability - value.without_sources,
+        "value_score": value.score,
+        "value_share": value.share,
+    }
+
+
+def _denial_figures(unit: UnitSupport) -> dict[str, float | None]:
+    """The figures of a unit against its opposite."""
+    denial = unit.denial
+    if denial is None:
+        return {}
+    gain = _difference(denial.log_probability, denial.without_sources)
+    return {
+        "denial_odds": unit.log_probability - denial.log_probability,
+        "denial_gain": _difference(unit.necessity, gain),
+    }
 
 
 def _difference(one: float | None, other: float | None) -> float | None:
