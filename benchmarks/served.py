@@ -1,10 +1,12 @@
 """The same explanations through a served model as through the loaded one, on llama.cpp's Python server.
 
-In an environment of its own: pip install 'llama-cpp-python[server]' (it is compiled: cmake and a C++ compiler). Then
+In an environment of its own: pip install 'llama-cpp-python[server]' (it is compiled: cmake and a C++ compiler). The
+committed verdicts used its 0.3.33 with the library of xllamacpp 2026.7.9873 in LLAMA_CPP_LIB_PATH, which is llama.cpp
+b9873 compiled (functions that it lacks, for quantising, left out), and numpy's sort for the likeliest tokens. Then
 
     python benchmarks/real_models.py prepare smollm2-135m-instruct
     python benchmarks/served.py gguf WHEEL smollm2-f32.gguf
-    python -m llama_cpp.server --model smollm2-f32.gguf --model_alias smollm2 --port 8000 --type_k 0 --type_v 0
+    python -m llama_cpp.server --model smollm2-f32.gguf --model_alias smollm2 --port 8000 --type_k 0 --type_v 0 --logits_all true
     python benchmarks/served.py measure FOLDER --url http://127.0.0.1:8000 --cache answers --out served.json
     python benchmarks/served.py verdicts FOLDER --url http://127.0.0.1:8000 --cache answers --out served_verdicts.json
 

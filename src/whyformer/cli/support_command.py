@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -143,8 +142,9 @@ def support_command(
     if fail_under is not None and not 0 <= fail_under <= 1:
         raise WhyformerError(f"--fail-under {fail_under:g}: a share from 0 to 1.")
     check_out_file(out, (".html",))
-    job = _job((model, device, dtype, batch_size, budget, calibration), (url, api, tokenizer), cache, requests)
-    job = replace(job, concurrency=concurrency)
+    options: dict[str, Any] = {"model": model, "device": device, "dtype": dtype, "batch_size": batch_size}
+    options |= {"budget": budget, "calibration": calibration, "api": api, "tokenizer": tokenizer}
+    job = _job(options, url, cache, requests=requests, concurrency=concurrency)
     if url is None and (cache is not None or requests is not None or dry_run):
         raise WhyformerError("--cache, --requests and --dry-run are for a served model: name its server by --url.")
     answers, errors = read_support_log(log)
@@ -166,15 +166,12 @@ def support_command(
         raise typer.Exit(UNSUPPORTED_EXIT)
 
 
-def _job(
-    local: tuple[Any, ...], server: tuple[str | None, Any, str | None], cache: Path | None, requests: int | None
-) -> SupportJob:
+def _job(options: Mapping[str, Any], url: str | None, cache: Path | None, **limits: Any) -> SupportJob:
     """How answers are judged: options of the model, and those of a server that runs it."""
     from whyformer.cli.support_workers import SupportJob
 
-    url, api, tokenizer = server
-    own = None if url is None else url.rstrip("/")
-    return SupportJob(*local, own, api, tokenizer, cache=None if cache is None else str(cache), requests=requests)
+    server = {"url": None if url is None else url.rstrip("/"), "cache": None if cache is None else str(cache)}
+    return SupportJob(**options, **server, **limits)
 
 
 def _say(totals: Sequence[ReportTotal], errors: Sequence[str], out: Path, *, quiet: bool) -> None:
