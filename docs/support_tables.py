@@ -18,6 +18,8 @@ KINDS = {
     "repeated": "said again",
 }
 
+MANNERS = ("calibrated", "thresholds")
+
 
 def runs(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text())
@@ -28,20 +30,40 @@ def rows(header: list[str], lines: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in marks)
 
 
+def models(path: Path) -> str:
+    """The models that were measured, and how well their verdicts do on sentences that nothing was fitted on."""
+    lines = []
+    for run in runs(path):
+        means = [run["verdicts"].get(manner, {}).get("balanced_accuracy") for manner in MANNERS]
+        shown = ["not fitted" if mean is None else f"{100 * mean:.0f}" for mean in means]
+        counts = [str(run[name]) for name in ("sentences", "fitted", "held_out")]
+        lines.append([run["model"], run["digest"][:12], *counts, *shown])
+    header = ["model", "weights", "sentences", "fitted", "held out"]
+    return rows([*header, "balanced accuracy, calibrated, %", "by thresholds, %"], lines)
+
+
+def coefficients(path: Path) -> str:
+    """The logistic models of the verdicts: intercept and coefficients."""
+    lines = []
+    for run in (run for run in runs(path) if run["calibration"]):
+        for verdict, one in run["calibration"]["verdicts"].items():
+            terms = [f"{value:+.2f} {name.replace('_', ' ')}" for name, value in one["coefficients"].items()]
+            lines.append([run["model"], verdict, f"{one['intercept']:+.2f} {' '.join(terms)}"])
+    return rows(["model", "verdict", "log-odds"], lines)
+
+
 def verdicts(path: Path) -> str:
     """The share of right verdicts by kind of sentence, calibrated and by thresholds alone."""
     lines = []
     for run in runs(path):
         for kind, text in KINDS.items():
-            own = [run["verdicts"][manner]["kinds"].get(kind) for manner in ("calibrated", "thresholds")]
-            if all(own):
-                lines.append([run["model"], text, str(own[0]["of"]), *(share(one) for one in own)])
+            own = [run["verdicts"].get(manner, {"kinds": {}})["kinds"].get(kind) for manner in MANNERS]
+            if own[1]:
+                lines.append([run["model"], text, str(own[1]["of"]), *map(share, own)])
         for kind, each in run.get("unknown", {}).items():
-            own = [each[manner] for manner in ("calibrated", "thresholds")]
+            own = [each.get(manner) for manner in MANNERS]
             text = f'{KINDS[kind]}, which the model does not know: "cannot tell"'
-            lines.append([run["model"], text, str(own[0]["of"]), *(share(one) for one in own)])
-        means = [f"{100 * run['verdicts'][manner]['balanced_accuracy']:.1f}" for manner in ("calibrated", "thresholds")]
-        lines.append([run["model"], "balanced accuracy", str(run["held_out"]), *means])
+            lines.append([run["model"], text, str(each["thresholds"]["of"]), *map(share, own)])
     return rows(["model", "sentences", "held out", "right, calibrated, %", "right, by thresholds, %"], lines)
 
 
@@ -56,7 +78,9 @@ def groups(path: Path) -> str:
     return rows(["model", "by", "group", "held out", "right, %"], lines)
 
 
-def share(one: dict[str, Any]) -> str:
+def share(one: dict[str, Any] | None) -> str:
+    if one is None:
+        return ""
     return f"{100 * one['right'] / one['of']:.0f} [{100 * one['low']:.0f}, {100 * one['high']:.0f}]"
 
 
@@ -87,3 +111,18 @@ def cost(path: Path) -> str:
     return rows(
         ["model", "sentences", "forward passes", "CPU s an answer", "of the full computation", "same verdict"], lines
     )
+
+
+def log(path: Path) -> str:
+    """The time of a log of answers."""
+    one = json.loads(path.read_text())
+    cells = [one["model"], str(one["answers"]), str(one["documents"]), f"{one['cpu_seconds_an_answer']:.1f}"]
+    header = ["model", "answers measured", "documents each", "CPU s an answer", "CPU min of 200 answers"]
+    return rows(header, [[*cells, f"{one['cpu_minutes_of_200']:.0f}"]])
+
+
+def served(path: Path) -> str:
+    """How far verdicts through a server are from those of the loaded model."""
+    one = json.loads(path.read_text())
+    cells = [one["server"], str(one["sentences"]), str(one["same_verdict"]), f"{one['largest_difference']:.1g} nats"]
+    return rows(["server", "sentences", "same verdict", "largest difference of a figure"], [cells])

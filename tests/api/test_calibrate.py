@@ -11,18 +11,26 @@ import pytest
 import whyformer
 from whyformer.api import calibrations
 from whyformer.api.calibrate import LabelledUnit, balanced_accuracy, fit, wilson
-from whyformer.api.calibrations import calibration_of, model_digest, save_calibration
+from whyformer.api.calibrations import calibration_of, model_digest, needs_white_box, save_calibration
 from whyformer.api.verdict_models import Calibration, VerdictModel, read_calibration
 from whyformer.api.verdict_rules import agreement, reason_for, rule_verdict
 from whyformer.errors import WhyformerError
-from whyformer.results.support import UnitSupport, VerdictError
+from whyformer.results.support import UnitSupport, Variant, VerdictError
 
 
 def unit(log_probability: float, without: float, **figures) -> UnitSupport:
-    values = {"own_answer": "It has 9 beds.", "own_log_probability": -1.0, "score": 1.0} | figures
+    values = {"own_answer": "It has 9 beds.", "own_log_probability": -1.0, "own_tokens": 5, "score": 1.0} | figures
+    if values["own_log_probability"] is not None:
+        values = {"rival": Variant("It has 9 beds.", values["own_log_probability"])} | values
     return UnitSupport(
         0, 14, "It has 8 beds.", 5, "cannot tell", "", log_probability, without, log_probability, 1.0, **values
     )
+
+
+def with_own_answer(one: UnitSupport) -> UnitSupport:
+    """The unit where the model would have written just that."""
+    rival = Variant(one.text, one.log_probability)
+    return replace(one, own_answer=one.text, own_log_probability=one.log_probability, rival=rival)
 
 
 def drawn(count: int, seed: int = 0) -> list[LabelledUnit]:
@@ -54,10 +62,7 @@ def test_a_probability_is_the_logistic_function_of_figures():
 def test_what_a_model_does_not_know_changes_no_verdict_model_and_gets_no_verdict():
     doubted = unit(-4, -14, own_log_probability=-3.8)
     own = [LabelledUnit(doubted, ("not supported", "cannot tell"), n % 2, "swapped", knows=False) for n in range(30)]
-    known = [
-        replace(one, unit=replace(one.unit, own_answer=one.unit.text, own_log_probability=one.unit.log_probability))
-        for one in drawn(40)
-    ]
+    known = [replace(one, unit=with_own_answer(one.unit)) for one in drawn(40)]
     calibration, other = fit(known + own, "m", "d", "x"), fit(known, "m", "d", "x")
     assert calibration.models == other.models
     assert (calibration.indifference, other.indifference) == (0.5, 0.0)
@@ -68,11 +73,27 @@ def test_what_a_model_does_not_know_changes_no_verdict_model_and_gets_no_verdict
 
 
 def test_served_models_have_verdicts_without_white_box_scores():
-    calibration = fit(drawn(40), "m", "d", "x")
-    assert "score" in calibration.figures
-    served = calibration.served
-    assert set(calibration.figures) - set(served.figures) == {"score"}
-    assert served.decide(unit(-2, -14, score=None))[0] == "from sources"
+    def scored(one):
+        is_true = one.right[0] == "from sources"
+        doubtful = replace(one.unit, without_sources=one.unit.log_probability - 1, lowest=-5.0, score=8.0 * is_true)
+        return replace(one, unit=replace(doubtful, rival=None, log_probability=doubtful.log_probability / 9 - 5))
+
+    calibration = fit([scored(one) for one in drawn(40)], "m", "d", "x")
+    assert needs_white_box(calibration)
+    assert not needs_white_box(calibration.served)
+    assert calibration.decide(scored(drawn(1)[0]).unit)[0] == "from sources"
+
+
+def test_units_get_typical_values_of_figures_that_some_lacked_in_the_fit():
+    models = {"from sources": VerdictModel(2.0, {"log_odds": 1.0}), "not supported": VerdictModel(-2.0, {})}
+    calibration = Calibration("m", "d", "x", models, 0.0, {}, typical={"log_odds": -3.0})
+    lacking = replace(unit(-2, -14), rival=None)
+    assert calibration.figures_of(lacking)["log_odds"] == -3.0
+    assert calibration.decide(lacking)[1]["from sources"] == pytest.approx(1 / (1 + np.exp(1)), abs=1e-4)
+    assert calibration.settled_figures(lacking) is not None
+    assert replace(calibration, typical={}).settled_figures(lacking) is None
+    judged = Calibration("m", "d", "x", models, 0.0, {}, typical={"judgement": 1.0})
+    assert "judgement" not in judged.figures_of(unit(-2, -14))  # the model can be asked
 
 
 @pytest.mark.parametrize("weight", [0.3, -0.3, 3.0])

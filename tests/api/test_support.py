@@ -37,8 +37,9 @@ def monkeypatch_module():
 
 @pytest.fixture(scope="module")
 def response(llm, uncalibrated):
-    case = support_case(2, "several", register="plain", sentences=6)
-    return case_response(llm, case)
+    cases = (support_case(seed, "several", register="plain", sentences=6) for seed in range(20))
+    mixed = (case for case in cases if {one.kind for one in case.statements} == {"true", "made_up"})
+    return case_response(llm, next(mixed))
 
 
 @pytest.mark.parametrize("kind", MAKERS)
@@ -86,6 +87,32 @@ def test_what_the_model_would_have_written_has_its_own_log_probability(llm, resp
     values = by_plain_forward(scorer, scorer.variant(response.prompt), [token.id for token in tokens])
     assert unit.own_log_probability == pytest.approx(values.sum(), abs=1e-3)
     assert unit.own_answer == scorer.write(scorer.variant(response.prompt), 32).strip() or len(response.rows) > 1
+
+
+def test_a_variant_takes_the_place_of_its_unit(llm, response):
+    support, scorer = response.support(judge=True), LoadedScorer(llm)
+    sentences = [(one.start, one.end) for one in support.sources]
+    compared = 0
+    for unit in support.units:
+        variants = [(unit.denial, [], "log_probability"), (unit.denial, sentences, "without_sources")]
+        for variant, removed, name in [(unit.rival, [], "log_probability"), *variants]:
+            if variant is None or variant.text == unit.text.strip():
+                continue
+            text = response.text[: unit.start] + variant.text
+            tokens = scorer.response(response.prompt, text)
+            own = [number for number, token in enumerate(tokens) if token.end > unit.start]
+            ids = [token.id for token in tokens]
+            values = by_plain_forward(scorer, scorer.variant(response.prompt, removed), ids)
+            assert getattr(variant, name) == pytest.approx(values[own].sum(), abs=1e-3)
+            compared += 1
+    assert compared >= 5
+
+
+def test_verdicts_alone_take_fewer_forwards_and_are_the_same(response):
+    whole, alone = response.support(), response.support(sources=False)
+    assert [unit.verdict for unit in alone.units] == [unit.verdict for unit in whole.units]
+    assert alone.forwards < whole.forwards
+    assert not any(unit.sources or unit.carrying for unit in alone.units)
 
 
 def test_the_carrying_set_takes_half_of_what_all_sources_give(llm, uncalibrated):

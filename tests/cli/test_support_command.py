@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -69,3 +73,30 @@ def test_a_calibration_needs_labels(log):
     result = invoke("calibrate", "mini-llm", "--data", str(log))
     assert result.exit_code == 2
     assert "row 1 has no labels" in result.stderr
+
+
+def test_a_killed_run_goes_on(log, tmp_path):
+    many = tmp_path / "many.jsonl"
+    rows = [{**json.loads(log.read_text().splitlines()[0]), "id": f"answer {number}"} for number in range(40)]
+    for number, one in enumerate(rows):
+        one["messages"][0]["content"] = f"Hugo is {number + 20} years old. {one['messages'][0]['content']}"
+    many.write_text("\n".join(map(json.dumps, rows)))
+    out = tmp_path / "report.html"
+    kept = out.with_suffix(".jsonl")
+    command = [sys.executable, "-m", "whyformer", "support", str(many), "--model", "mini-llm", "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            while not kept.is_file() or kept.read_bytes().count(b"\n") < 2:
+                assert process.poll() is None
+                time.sleep(0.02)
+        finally:
+            process.send_signal(signal.SIGKILL)
+    before = [line for line in kept.read_bytes().split(b"\n") if line.endswith(b"}")]
+    assert 2 <= len(before) < len(rows)
+    assert not out.is_file()
+    result = invoke("support", str(many), "--model", "mini-llm", "--out", str(out), "--quiet")
+    assert result.exit_code == 0, result.stderr
+    after = [line for line in kept.read_bytes().split(b"\n") if line.endswith(b"}")]
+    assert after[: len(before)] == before
+    assert len({json.loads(line)["digest"] for line in after}) == len(after) == len(rows)
+    assert out.is_file()

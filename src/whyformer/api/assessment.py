@@ -14,6 +14,7 @@ from whyformer.api.replies import Reply
 from whyformer.api.source_judgement import with_judged_sources
 from whyformer.api.source_removal import SourceRemoval, levels_of
 from whyformer.api.support_questions import CountedScorer, SupportQuestions
+from whyformer.api.verdict_figures import JUDGED
 from whyformer.api.verdict_models import Calibration, uncalibrated_or
 from whyformer.api.verdict_rules import TAU_NECESSITY, reason_for, rule_verdict
 from whyformer.errors import WhyformerError, check_count, nearest
@@ -21,10 +22,10 @@ from whyformer.inputs.citations import CitationMarker, Citations, citation_marke
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span
 from whyformer.removal.response_scorer import ResponseScorer
-from whyformer.results.support import Support, UnitSupport
+from whyformer.results.support import Support, UnitSupport, ValueFigures
 
-JUDGED = frozenset({"judgement", "judgement_gain"})  # figures for which the model is asked about a unit
-ScoreSources = Callable[[Sequence[Source]], "np.ndarray | None"]  # white-box scores [unit, source], signed
+# White-box scores [span, source], signed.
+ScoreSources = Callable[[Sequence[Span], Sequence[Source]], "np.ndarray | None"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class SupportOptions:
         budget: The most forward passes; None for no limit beside what the verdicts need.
         alone: Whether each source is also tried alone.
         judge: Whether to measure the model's own judgement; None where it can change a calibrated verdict.
+        sources: Whether single sources are removed, to find those that carry a unit.
         every: Whether every source is removed, instead of those that can matter.
         citations: How the response cites its sources: a pattern or a mapping; by default [1], [doc-3], (source: name).
         calibration: The file or the bundled name of a calibration; None for that of the model's weights, if any.
@@ -43,6 +45,7 @@ class SupportOptions:
     budget: int | None = None
     alone: bool = False
     judge: bool | None = None
+    sources: bool = True
     every: bool = False
     citations: Citations = None
     calibration: str | Path | None = None
@@ -91,16 +94,22 @@ def assess(
     )
     own = tuple(_without(span, reply, markers) for span in spans)
     questions = SupportQuestions(counted, reply.prompt, reply.text, reply.tokens, own, places)
-    scores = None if score is None else score(chosen.all)
+    values = [questions.value_span(number) for number in range(len(own))]
+    both = None if score is None else score([*own, *values], chosen.all)
+    scores = None if both is None else both[: len(own)]
     judge = False if reply.prompt.places else options.judge  # a prompt with calls cannot be rendered again
-    units = [_measured(questions, number, scores) for number in range(len(spans))]
+    units = [_measured(questions, number, values[number]) for number in range(len(spans))]
+    if both is not None:
+        finest = both[:, chosen.finest]
+        units = [_scored(unit, finest[number], finest[len(own) + number]) for number, unit in enumerate(units)]
     units = [_judged(questions, unit, number, judge, calibration) for number, unit in enumerate(units)]
     notes = _budget_notes(units, calibration, options)
     units = [_decided(unit, calibration) for unit in units]
     removal = SourceRemoval(questions, chosen, scores, TAU_NECESSITY if calibration is None else calibration.tau)
-    units = removal.by_unit(units, every=options.every, alone=options.alone)
-    units = with_judged_sources(units, removal)
-    units = with_citations(units, removal, markers)
+    if options.sources:
+        units = removal.by_unit(units, every=options.every, alone=options.alone)
+        units = with_judged_sources(units, removal)
+        units = with_citations(units, removal, markers)
     full = counted.forwards - removal.forwards + 2 * len(chosen.all)
     notes = (*notes, *removal.notes)
     return Support(tuple(units), chosen.all, counted.forwards, full, uncalibrated_or(calibration), notes)
@@ -135,17 +144,31 @@ def _judged(
             and bool(JUDGED & set(calibration.figures))
             and calibration.settled_figures(unit) is None
         )
-    if not judge or not questions.scorer.has_spare(4):
+    if not judge or not questions.scorer.has_spare(6):
         return unit
     with_all, without = questions.judgements(number, [(), questions.places])
-    return replace(unit, judgement=with_all, judgement_without=without)
+    return replace(unit, judgement=with_all, judgement_without=without, denial=questions.denial(number))
 
 
-def _measured(questions: SupportQuestions, number: int, scores: np.ndarray | None) -> UnitSupport:
-    """The figures of a unit that its verdict depends on, without judgements."""
+def _scored(unit: UnitSupport, scores: np.ndarray, of_value: np.ndarray) -> UnitSupport:
+    """The unit with the largest white-box scores of a source, for all of its tokens and for its value.
+
+    A source's share of all scores tells more than the score itself, whose gradient vanishes where the model is certain.
+    """
+    if unit.value is None or not len(scores):
+        return unit
+    total = float(np.abs(of_value).sum())
+    share = float(of_value.max()) / total if total else 0.0
+    return replace(unit, score=float(scores.max()), value=replace(unit.value, score=float(of_value.max()), share=share))
+
+
+def _measured(questions: SupportQuestions, number: int, value: Span) -> UnitSupport:
+    """The figures of a unit that its verdict depends on, without judgements and white-box scores."""
     span = questions.spans[number]
-    with_all, without = (values[list(span.tokens)] for values in questions.token_values([(), questions.places]))
+    values = questions.token_values([(), questions.places])
+    with_all, without = (one[list(span.tokens)] for one in values)
     own = questions.own_answer(number) if questions.scorer.has_spare(2) else None
+    rival = questions.rival(number, own.text) if own is not None and questions.scorer.has_spare(1) else None
     return UnitSupport(
         start=span.start,
         end=span.end,
@@ -158,9 +181,11 @@ def _measured(questions: SupportQuestions, number: int, scores: np.ndarray | Non
         lowest=float(with_all.min()),
         largest_gain=float((with_all - without).max()),
         without_earlier=questions.without_earlier(number) if questions.scorer.has_spare(1) else None,
-        own_answer=None if own is None else own[0],
-        own_log_probability=None if own is None else own[1],
-        score=None if scores is None or not scores.shape[1] else float(scores[number].max()),
+        own_answer=None if own is None else own.text,
+        own_log_probability=None if own is None else own.log_probability,
+        own_tokens=None if own is None else own.tokens,
+        rival=rival,
+        value=ValueFigures(len(value.tokens), *(float(one[list(value.tokens)].sum()) for one in values)),
     )
 
 

@@ -11,12 +11,13 @@ import numpy as np
 
 from whyformer.api.answer_support import answer_support
 from whyformer.api.calibration_data import case_rows, case_support
-from whyformer.api.calibrations import model_digest
+from whyformer.api.calibrations import model_digest, needs_white_box
 from whyformer.api.served_scorer import ServedScorer
-from whyformer.api.verdict_models import FIGURES, SERVED_FIGURES, Calibration, VerdictModel, figures_of, with_reserve
+from whyformer.api.verdict_figures import FIGURES, SERVED_FIGURES, figures_of
+from whyformer.api.verdict_fit import FigureTable
+from whyformer.api.verdict_models import Calibration, VerdictModel, with_reserve
 from whyformer.api.verdict_rules import TAU_NECESSITY
 from whyformer.errors import WhyformerError, check_count
-from whyformer.extras import extra
 from whyformer.facts.statements import PLAIN_STATEMENTS, StatementKind, support_case
 from whyformer.inputs.support_logs import LoggedAnswer
 from whyformer.inputs.verdicts import FAULTS, VERDICTS, Verdict
@@ -138,7 +139,7 @@ def _digest(model: LoadedModel | ServedScorer) -> str:
 def fit(units: Sequence[LabelledUnit], model: str, digest: str, data: str) -> Calibration:
     """Fit a model per verdict on one half of the units, and count the errors of each on the other."""
     calibration = _fitted(units, model, digest, data, tuple(FIGURES))
-    if "score" not in calibration.figures:
+    if not needs_white_box(calibration):
         return calibration
     return replace(calibration, served=_fitted(units, model, digest, data, SERVED_FIGURES))
 
@@ -147,20 +148,21 @@ def _fitted(units: Sequence[LabelledUnit], model: str, digest: str, data: str, f
     """The calibration by some figures."""
     own = [one for one in units if one.is_decidable]
     fitted = [one for one in own if one.half == 0]
-    names = [name for name in figures if all(name in figures_of(one.unit) for one in own)]
-    models: dict[str, VerdictModel] = {
-        verdict: _logistic(fitted, verdict, names)
-        for verdict in VERDICTS
-        if sum(one.right[0] == verdict for one in fitted) >= FEWEST_UNITS
-    }
-    if len(models) < 2:
-        count = {verdict: sum(one.right[0] == verdict for one in fitted) for verdict in VERDICTS}
+    count = {verdict: sum(one.right[0] == verdict for one in fitted) for verdict in VERDICTS}
+    wanted = [verdict for verdict, number in count.items() if number >= FEWEST_UNITS]
+    if len(wanted) < 2:
         raise WhyformerError(
             f"Calibration needs at least {FEWEST_UNITS} sentences of two verdicts in each half, and this data has "
             f"{', '.join(f'{number} {verdict}' for verdict, number in count.items() if number) or 'none'}."
         )
-    draft = Calibration(model, digest, data, models, 0.0, {}, _threshold(fitted))
-    unknown = [one for one in units if not one.is_decidable and names_of(one) >= set(names)]
+    table = FigureTable.of([figures_of(one.unit) for one in fitted], figures)
+    models: dict[str, VerdictModel] = {
+        verdict: table.model(np.array([one.right[0] == verdict for one in fitted])) for verdict in wanted
+    }
+    used = {name for one in models.values() for name in one.coefficients}
+    typical = {name: value for name, value in table.typical.items() if name in used}
+    draft = Calibration(model, digest, data, models, 0.0, {}, _threshold(fitted), typical=typical)
+    unknown = [one for one in units if not one.is_decidable]
     draft = with_reserve(draft, [*fitted, *(one for one in unknown if one.half == 0)])
     decided = [(draft.decide(one.unit)[0], one.right) for one in own if one.half == 1]
     errors: dict[str, VerdictError] = {
@@ -176,11 +178,6 @@ def _fitted(units: Sequence[LabelledUnit], model: str, digest: str, data: str, f
         "unknown": _unknown_report(draft, [one for one in unknown if one.half == 1]),
     }
     return replace(draft, errors=errors, report=report)
-
-
-def names_of(one: LabelledUnit) -> set[str]:
-    """The figures of a unit by name."""
-    return set(figures_of(one.unit))
 
 
 def _unknown_report(calibration: Calibration, units: Sequence[LabelledUnit]) -> dict[str, int]:
@@ -212,22 +209,6 @@ def wilson(wrong: int, count: int) -> tuple[float, float]:
 def _error(wrong: Sequence[bool]) -> VerdictError:
     low, high = wilson(sum(wrong), len(wrong))
     return VerdictError(round(sum(wrong) / len(wrong), 4), round(low, 4), round(high, 4), len(wrong))
-
-
-def _logistic(units: Sequence[LabelledUnit], verdict: Verdict, names: Sequence[str]) -> VerdictModel:
-    """A logistic regression on standardised figures, expressed in the figures themselves."""
-    values = np.array([[figures_of(one.unit)[name] for name in names] for one in units])
-    labels = np.array([one.right[0] == verdict for one in units])
-    mean, spread = values.mean(axis=0), values.std(axis=0)
-    widths = np.array([FIGURES[name][1] - FIGURES[name][0] for name in names])
-    spread = np.maximum(spread, widths / 20)  # a figure that hardly varies decides nothing
-    regression = extra("sklearn.linear_model").LogisticRegression(class_weight="balanced", max_iter=1000)
-    regression.fit((values - mean) / spread, labels)
-    weights = regression.coef_[0] / spread
-    intercept = float(regression.intercept_[0] - weights @ mean)
-    return VerdictModel(
-        round(intercept, 6), {name: round(float(weight), 6) for name, weight in zip(names, weights, strict=True)}
-    )
 
 
 def _threshold(units: Sequence[LabelledUnit]) -> float:

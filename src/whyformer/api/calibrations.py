@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from whyformer.api.verdict_figures import WHITE_BOX
 from whyformer.api.verdict_models import Calibration, bundled_calibrations, read_calibration
 from whyformer.errors import WhyformerError, nearest
 from whyformer.files import parse_json, whole_file
@@ -60,12 +61,17 @@ def calibration_named(name: str | Path) -> Calibration:
 def served_calibration(name: str | Path) -> Calibration:
     """The same by the figures of models that are only served."""
     calibration = calibration_named(name)
-    if calibration.served is None and "score" in calibration.figures:
+    if calibration.served is None and needs_white_box(calibration):
         raise WhyformerError(
             f"The calibration {str(name)!r:.80} needs white-box scores, which a served model does not show: write it "
             "again with `whyformer calibrate`."
         )
     return calibration.served or calibration
+
+
+def needs_white_box(calibration: Calibration) -> bool:
+    """Whether it uses figures that only a loaded model shows."""
+    return bool(set(WHITE_BOX) & set(calibration.figures))
 
 
 def read_calibration_file(path: Path) -> Calibration:

@@ -43,7 +43,7 @@ class _Counter:
     def __call__(self, prompts: Sequence[str], responses: Sequence[str]) -> list[tuple[ServedToken, ...]]:
         for pair in zip(prompts, responses, strict=True):
             self.pairs[pair] = self.endpoint is not None and self.endpoint.cached_tokens(*pair) is not None
-        return [tuple(_words(response)) for response in responses]
+        return [tuple(words_as_tokens(response)) for response in responses]
 
 
 def estimate_requests(
@@ -80,7 +80,7 @@ def estimate_requests(
     return RequestEstimate(len(missing), len(counter.pairs) - len(missing), tokens)
 
 
-def _words(text: str) -> list[ServedToken]:
+def words_as_tokens(text: str) -> list[ServedToken]:
     """A token for each word, with the white space before it."""
     ends = [end for _, end in word_ranges(text)]
     ends = [*ends[:-1], len(text)] if ends else [len(text)]

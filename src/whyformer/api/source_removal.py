@@ -32,6 +32,12 @@ class SourceLevels:
         return (*self.documents, *(one for own in self.inner.values() for one in own), *self.loose)
 
     @property
+    def finest(self) -> list[int]:
+        """The numbers, among all, of the sources that have no others inside."""
+        start = len(self.documents)
+        return [number for number in range(len(self.all)) if number >= start or not self.inner[number]]
+
+    @property
     def citable(self) -> tuple[Source, ...]:
         """The sources that a response can cite: documents, or all of them without documents."""
         return self.documents or self.all

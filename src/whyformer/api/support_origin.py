@@ -16,6 +16,7 @@ from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.response_case import ResponseCase, explain_cases
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.inputs.sources import Source
+from whyformer.inputs.spans import Span
 from whyformer.inputs.teacher_forcing import ResponseRow
 from whyformer.models.loading import LoadedModel
 from whyformer.results.support import Support
@@ -68,23 +69,31 @@ def support_of_case(
     calibration = calibration_of(loaded_model) if name is None else calibration_named(name)
     settings: dict[str, Any] = {"calibration": calibration, "options": chosen}
 
-    def score(sources: Sequence[Source]) -> np.ndarray | None:
-        return signed_scores(loaded_model, case, sources, batch_size)
+    def score(spans: Sequence[Span], sources: Sequence[Source]) -> np.ndarray | None:
+        return signed_scores(loaded_model, case, spans, sources, batch_size=batch_size)
 
     scorer = LoadedScorer(loaded_model, batch_size)
     return assess(scorer, case.reply, case.spans, case.sources, score=score, **settings)
 
 
 def signed_scores(
-    loaded_model: LoadedModel, case: ResponseCase, sources: Sequence[Source], batch_size: int | None = None
+    loaded_model: LoadedModel,
+    case: ResponseCase,
+    spans: Sequence[Span],
+    sources: Sequence[Source],
+    *,
+    batch_size: int | None = None,
 ) -> np.ndarray | None:
-    """The signed scores [unit, source] of the sources; None for a model that the method cannot follow."""
-    rows = tuple(ResponseRow(case.reply.exchange, span.tokens) for span in case.spans)
-    plain = replace(case, sources=tuple(sources), rows=rows, other=None, other_rows=(), focus="none")
+    """The signed scores [span, source] of the sources; None for a model that the method cannot follow."""
+    different = [*dict.fromkeys(spans)]
+    rows = tuple(ResponseRow(case.reply.exchange, span.tokens) for span in different)
+    plain = replace(
+        case, spans=tuple(different), sources=tuple(sources), rows=rows, other=None, other_rows=(), focus="none"
+    )
     try:
         (response,) = explain_cases(
             loaded_model, [plain], SIGNED_METHOD, None, {}, aggregate="sum", batch_size=batch_size
         )
     except UnsupportedModel:
         return None
-    return response.scores.astype(np.float64)
+    return response.scores.astype(np.float64)[[different.index(span) for span in spans]]

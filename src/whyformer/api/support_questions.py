@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from whyformer.errors import UnsupportedModel
+from whyformer.inputs.negation import negated
 from whyformer.inputs.prompt import Prompt
 from whyformer.inputs.prompt_tokens import Token
 from whyformer.inputs.sentences import CharRange, sentence_ranges
 from whyformer.inputs.spans import Span
+from whyformer.inputs.value_words import value_tokens, with_value_of
 from whyformer.removal.response_scorer import PromptVariant, ResponseScorer, ScoringRequest
+from whyformer.results.support import Variant
 
 JUDGE = "Is that answer stated in the text or does it follow from the text? Answer yes or no."
 YES, NO = "Yes", "No"
@@ -70,6 +74,14 @@ class CountedScorer:
         return text
 
 
+class OwnAnswer(NamedTuple):
+    """An answer of the model: the text, its log-probability and the number of its tokens."""
+
+    text: str
+    log_probability: float
+    tokens: int
+
+
 @dataclass(frozen=True, eq=False)
 class SupportQuestions:
     """A prompt with its response, and the questions about its units.
@@ -112,20 +124,61 @@ class SupportQuestions:
         values = self.token_values(removals)
         return np.array([[float(one[list(span.tokens)].sum()) for span in self.spans] for one in values])
 
-    def own_answer(self, unit: int) -> tuple[str, float] | None:
-        """The answer that the model would have written instead, and its log-probability; None if it cannot write."""
+    @property
+    def question(self) -> str:
+        """The text of the prompt without the sources."""
+        text, end = "", 0
+        for start, last in sorted(self.places):
+            text, end = text + self.prompt.text[end:start], max(end, last)
+        return text + self.prompt.text[end:]
+
+    def value_span(self, unit: int) -> Span:
+        """The span with the tokens of its value only."""
+        span = self.spans[unit]
+        return replace(span, tokens=value_tokens(self.text, self.tokens, span.tokens, self.question))
+
+    def own_answer(self, unit: int) -> OwnAnswer | None:
+        """The answer that the model would have written instead; None if it cannot write."""
         before = self._until(self.spans[unit])
         text = self.scorer.write(before)
         if text is None:
             return None
         if not text.strip():
-            return "", 0.0
+            return OwnAnswer("", 0.0, 0)
         if text.strip() == self.spans[unit].text.strip():
             (values,) = self.unit_values([()])
-            return text.strip(), float(values[unit])
+            return OwnAnswer(text.strip(), float(values[unit]), len(self.spans[unit].tokens))
         tokens = self.scorer.scorer.response(self.prompt, text)
         (values,) = self.scorer.log_probabilities([ScoringRequest(before, tokens, text)], before)
-        return text.strip(), float(values.sum())
+        return OwnAnswer(text.strip(), float(values.sum()), len(tokens))
+
+    def rival(self, unit: int, own_answer: str) -> Variant | None:
+        """The unit with the value of the model's own answer; None if one of them has no value."""
+        text = with_value_of(self._unit_text(unit), own_answer, self.question)
+        return None if text is None else self.variant(unit, text, [()])
+
+    def denial(self, unit: int) -> Variant | None:
+        """The opposite of a unit, with the sources and without; None if it cannot be put into words."""
+        text = negated(self._unit_text(unit))
+        return None if text is None else self.variant(unit, text, [(), self.places])
+
+    def variant(self, unit: int, text: str, removals: Sequence[Iterable[CharRange]]) -> Variant:
+        """Another text in the place of a unit, with its log-probability without each of one or two sets of ranges."""
+        if text == self._unit_text(unit):
+            return Variant(text.strip(), *(float(one) for one in self.unit_values(removals)[:, unit]))
+        start = self.tokens[min(self.spans[unit].tokens)].start
+        whole = self.text[:start] + text
+        tokens = self.scorer.scorer.response(self.prompt, whole)
+        variants = [self.scorer.scorer.variant(self.prompt, list(removed)) for removed in removals]
+        requests = [ScoringRequest(one, tokens, whole) for one in variants]
+        own = [number for number, token in enumerate(tokens) if token.end > start]
+        values = self.scorer.log_probabilities(requests, self.whole)
+        return Variant(text.strip(), *(float(one[own].sum()) for one in values))
+
+    def _unit_text(self, unit: int) -> str:
+        """The characters of a unit's tokens, white space before it included."""
+        own = self.spans[unit].tokens
+        return self.text[self.tokens[min(own)].start : self.tokens[max(own)].end]
 
     def without_earlier(self, unit: int) -> float | None:
         """The log-probability of a unit without the response before it; None for the first."""

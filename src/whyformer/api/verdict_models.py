@@ -10,7 +10,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from whyformer.api.verdict_rules import TAU_NECESSITY, agreement, does_not_know, has_counterevidence, prefers_another
+from whyformer.api.verdict_figures import FIGURES, JUDGED, figures_of
+from whyformer.api.verdict_rules import TAU_NECESSITY, does_not_know, has_counterevidence, prefers_another
 from whyformer.errors import WhyformerError
 from whyformer.inputs.verdicts import NOT_CALIBRATED, Verdict
 from whyformer.results.support import UnitSupport, VerdictError
@@ -24,48 +25,6 @@ LEAST_CANDIDATES = (
 )  # candidates for the probability below which no calibrated verdict is given
 INDIFFERENCE_CANDIDATES = (0.0, 0.5, 1.0, 2.0, 3.0)  # and for the nats below which the model knows no answer of its own
 WRONG_COSTS = 2.0  # a wrong verdict, in units of one withheld
-# Each figure with the range that it is clipped to: beyond it, more makes no difference.
-FIGURES: dict[str, tuple[float, float]] = {
-    "per_token": (-6.0, 0.0),
-    "lowest": (-12.0, 0.0),
-    "necessity": (-8.0, 12.0),
-    "largest_gain": (0.0, 8.0),
-    "log_odds": (-15.0, 0.0),
-    "own_per_token": (-3.0, 0.0),
-    "agreement": (0.0, 1.0),
-    "repetition": (-8.0, 12.0),
-    "judgement": (-6.0, 6.0),
-    "judgement_gain": (-6.0, 6.0),
-    "score": (-2.0, 10.0),
-}
-SERVED_FIGURES = tuple(name for name in FIGURES if name != "score")
-
-
-def figures_of(unit: UnitSupport) -> dict[str, float]:
-    """The figures of a unit that verdicts depend on; those that were not measured are left out."""
-    odds, own = unit.log_odds, unit.own_answer
-    values: dict[str, float | None] = {
-        "per_token": unit.per_token,
-        "lowest": unit.lowest,
-        "necessity": unit.necessity,
-        "largest_gain": unit.largest_gain,
-        "log_odds": odds,
-        "own_per_token": None if not own or odds is None else (unit.log_probability - odds) / max(1, len(own.split())),
-        "agreement": None if own is None else agreement(unit),
-        "repetition": 0.0 if unit.without_earlier is None else unit.log_probability - unit.without_earlier,
-        "judgement": unit.judgement,
-        "judgement_gain": None
-        if unit.judgement is None or unit.judgement_without is None
-        else unit.judgement - unit.judgement_without,
-        "score": unit.score,
-    }
-    return {name: clipped(name, value) for name, value in values.items() if value is not None}
-
-
-def clipped(name: str, value: float) -> float:
-    """A figure within the range where it makes a difference."""
-    low, high = FIGURES[name]
-    return min(max(value, low), high)
 
 
 @dataclass(frozen=True)
@@ -104,6 +63,7 @@ class Calibration:
         indifference: If the model finds another answer likelier, but by fewer nats than this, it does not know.
         report: How well the verdicts did on the units that they were not fitted on.
         served: The same by the figures of models that are only served.
+        typical: The value that stands in for a figure which some of the units lacked that it was fitted on.
     """
 
     model: str
@@ -116,18 +76,27 @@ class Calibration:
     indifference: float = 0.0
     report: Mapping[str, Any] = field(default_factory=dict)
     served: Calibration | None = None
+    typical: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def figures(self) -> tuple[str, ...]:
         """The figures that its models need."""
         return tuple(dict.fromkeys(name for model in self.models.values() for name in model.coefficients))
 
+    def figures_of(self, unit: UnitSupport) -> dict[str, float]:
+        """The figures of a unit, with typical values for those that it cannot have."""
+        measured = figures_of(unit)
+        lacking = {
+            name: value for name, value in self.typical.items() if name not in JUDGED or unit.judgement is not None
+        }
+        return lacking | measured
+
     def settled_figures(self, unit: UnitSupport) -> dict[str, float] | None:
         """The figures of a unit; None if those that were not measured could still change its verdict.
 
         Missing figures that cannot have the values that speak most against the verdict.
         """
-        known = figures_of(unit)
+        known = self.figures_of(unit)
         missing = [name for name in self.figures if name not in known]
         if not missing:
             return known
@@ -142,7 +111,7 @@ class Calibration:
 
     def decide(self, unit: UnitSupport, figures: Mapping[str, float] | None = None) -> tuple[Verdict, dict[str, float]]:
         """The verdict on a unit, and the probability of each."""
-        figures = figures_of(unit) if figures is None else figures
+        figures = self.figures_of(unit) if figures is None else figures
         probabilities = {name: round(model.probability(figures), 4) for name, model in self.models.items()}
         verdict: Any = max(probabilities, key=lambda name: probabilities[name])
         if probabilities[verdict] < self.least:
@@ -168,6 +137,7 @@ class Calibration:
                 name: {"intercept": one.intercept, "coefficients": dict(one.coefficients)}
                 for name, one in self.models.items()
             },
+            "typical": dict(self.typical),
             "errors": {name: vars(one) for name, one in self.errors.items()},
             "report": dict(self.report),
         }
@@ -214,7 +184,8 @@ def read_calibration(document: Any) -> Calibration:
         indifference, served = float(document.get("indifference", 0.0)), document.get("served")
         report = dict(document.get("report", {}))
         other = None if served is None else read_calibration(served)
-        return Calibration(name, digest, data, models, least, errors, tau, indifference, report, other)
+        typical = {clip_name(key): float(value) for key, value in document.get("typical", {}).items()}
+        return Calibration(name, digest, data, models, least, errors, tau, indifference, report, other, typical)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WhyformerError(f"This is not a calibration: {type(error).__name__} {error!s:.80}.") from error
 

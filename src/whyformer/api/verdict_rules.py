@@ -18,7 +18,7 @@ def has_counterevidence(unit: UnitSupport) -> bool:
 
 def prefers_another(unit: UnitSupport) -> bool:
     """Whether the model would rather say something else, and not just the same in more words."""
-    return unit.log_odds is not None and unit.log_odds <= TAU_ODDS and agreement(unit) < 1
+    return unit.preferred is not None and unit.preferred[1] <= TAU_ODDS and agreement(unit) < 1
 
 
 def does_not_know(unit: UnitSupport, indifference: float = INDIFFERENCE) -> bool:
@@ -36,6 +36,11 @@ def agreement(unit: UnitSupport) -> float:
     return word_overlap(unit.text, unit.own_answer or "")
 
 
+def value_gain(unit: UnitSupport) -> float:
+    """The nats that the sources add to the value of a unit: its form alone is no support."""
+    return unit.necessity if unit.value is None else unit.value.log_probability - unit.value.without_sources
+
+
 def rule_verdict(unit: UnitSupport) -> Verdict:
     """The verdict on a unit of a model that is not calibrated, by thresholds."""
     gain = unit.necessity
@@ -45,7 +50,7 @@ def rule_verdict(unit: UnitSupport) -> Verdict:
     if does_not_know(unit):
         return "cannot tell"
     prefers_other = prefers_another(unit)
-    if gain >= TAU_NECESSITY and not prefers_other:
+    if gain >= TAU_NECESSITY and value_gain(unit) >= TAU_NECESSITY / 2 and not prefers_other:
         return "from sources"
     if unit.judgement is not None and unit.judgement_without is not None:
         if unit.judgement >= TAU_JUDGEMENT and unit.judgement - unit.judgement_without >= TAU_JUDGEMENT:
@@ -62,10 +67,8 @@ def rule_verdict(unit: UnitSupport) -> Verdict:
 def reason_for(verdict: Verdict, unit: UnitSupport) -> str:
     """The reason of a verdict in a sentence, with the figure that matters most."""
     gain = f"{abs(unit.necessity):.1f} nats {'less' if unit.necessity >= 0 else 'more'} likely without the sources"
-    odds = unit.log_odds
-    rather = ""
-    if odds is not None and odds < 0 and unit.own_answer:
-        rather = f" The model itself would rather have said “{unit.own_answer}” ({-odds:.1f} nats likelier)."
+    other, odds = unit.preferred or ("", 0.0)
+    rather = f" The model itself would rather have said “{other}” ({-odds:.1f} nats likelier)." if odds < 0 else ""
     match verdict:
         case "from sources":
             return f"The sources made the model write it: it is {gain}.{rather}"
@@ -80,6 +83,7 @@ def reason_for(verdict: Verdict, unit: UnitSupport) -> str:
         case "repeats the response":
             earlier = unit.log_probability - (unit.without_earlier or 0.0)
             return f"It repeats what the response had said before: {earlier:.1f} nats less likely without that."
-    if does_not_know(unit, -TAU_ODDS):
-        return f"This model does not know: it finds “{unit.own_answer}” hardly likelier ({-(odds or 0.0):.1f} nats)."
+    if does_not_know(unit, -TAU_ODDS) and unit.rival is not None:
+        odds = unit.log_odds or 0.0
+        return f"This model does not know: it finds “{unit.rival.text}” hardly likelier ({-odds:.1f} nats)."
     return f"The figures do not decide it: it is {gain}.{rather}"

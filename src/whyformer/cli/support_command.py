@@ -74,6 +74,25 @@ TokenizerName = Annotated[
         rich_help_panel=SERVER,
     ),
 ]
+AnswerFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Keep the answers of a served model, so that a stopped run sends nothing twice.",
+        rich_help_panel=SERVER,
+    ),
+]
+MostRequests = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="The maximum number of requests of this run.", rich_help_panel=SERVER),
+]
+Concurrency = Annotated[
+    int, typer.Option(metavar="N", min=1, help="The number of requests at once.", rich_help_panel=SERVER)
+]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Only say how many requests a served model would get.", rich_help_panel=SERVER),
+]
 Engine = Annotated[
     Literal["local", "ray"],
     typer.Option(help="local, or ray: a worker on each GPU or CPU of a Ray cluster.", rich_help_panel=MACHINE),
@@ -105,6 +124,10 @@ def support_command(
     url: Url = None,
     api: ApiOption = "completions",
     tokenizer: TokenizerName = None,
+    cache: AnswerFolder = None,
+    requests: MostRequests = None,
+    concurrency: Concurrency = 4,
+    dry_run: DryRun = False,
     engine: Engine = "local",
     quiet: command_options.OnlyErrors = False,
     device: command_options.DeviceName = None,
@@ -113,17 +136,21 @@ def support_command(
 ) -> None:
     """Judge every sentence of a log of answers: from the documents, from memory, or not supported."""
     from whyformer.cli.output import check_out_file, writing
-    from whyformer.cli.support_workers import SupportJob
     from whyformer.inputs.support_logs import read_support_log
     from whyformer.render.support_report import support_report
 
     if fail_under is not None and not 0 <= fail_under <= 1:
         raise WhyformerError(f"--fail-under {fail_under:g}: a share from 0 to 1.")
     check_out_file(out, (".html",))
+    options: dict[str, Any] = {"model": model, "device": device, "dtype": dtype, "batch_size": batch_size}
+    options |= {"budget": budget, "calibration": calibration, "api": api, "tokenizer": tokenizer}
+    job = _job(options, url, cache, requests=requests, concurrency=concurrency)
+    if url is None and (cache is not None or requests is not None or dry_run):
+        raise WhyformerError("--cache, --requests and --dry-run are for a served model: name its server by --url.")
     answers, errors = read_support_log(log)
-    job = SupportJob(
-        model, device, dtype, batch_size, budget, calibration, url if url is None else url.rstrip("/"), api, tokenizer
-    )
+    if dry_run:
+        typer.echo(str(job.estimate(answers)))
+        return
     with writing(out), _workers(job, len(answers), engine, quiet=quiet) as (settings, judge):
         done, problems = _judged(answers, settings, judge, out.with_suffix(".jsonl"), quiet=quiet)
     errors += problems
@@ -133,14 +160,27 @@ def support_command(
     with writing(out), whole_file(out) as unfinished:
         page = support_report(rows, totals, model=model, calibration=calibration, errors=errors)
         unfinished.write_text(page, encoding="utf-8")
-    for error in errors:
-        complain(f"{safe(log)}, {error}")
-    for total in totals if not quiet else ():
-        typer.echo(f"{total.name}: {total.text}")
-    announce(f"Written to {safe(out)}", quiet=quiet)
+    _say(totals, [f"{safe(log)}, {error}" for error in errors], out, quiet=quiet)
     share = sum(row.faults == 0 for row in rows) / max(1, len(rows))
     if errors or (fail_under is not None and share < fail_under):
         raise typer.Exit(UNSUPPORTED_EXIT)
+
+
+def _job(options: Mapping[str, Any], url: str | None, cache: Path | None, **limits: Any) -> SupportJob:
+    """How answers are judged: options of the model, and those of a server that runs it."""
+    from whyformer.cli.support_workers import SupportJob
+
+    server = {"url": None if url is None else url.rstrip("/"), "cache": None if cache is None else str(cache)}
+    return SupportJob(**options, **server, **limits)
+
+
+def _say(totals: Sequence[ReportTotal], errors: Sequence[str], out: Path, *, quiet: bool) -> None:
+    """Print errors, totals and the place of the report."""
+    for error in errors:
+        complain(error)
+    for total in totals if not quiet else ():
+        typer.echo(f"{total.name}: {total.text}")
+    announce(f"Written to {safe(out)}", quiet=quiet)
 
 
 def calibrate_command(

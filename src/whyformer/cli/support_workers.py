@@ -15,10 +15,12 @@ from whyformer.extras import extra
 
 if TYPE_CHECKING:
     from whyformer.api.served_scorer import ServedScorer
+    from whyformer.api.support_estimate import SupportEstimate
     from whyformer.inputs.support_logs import LoggedAnswer
     from whyformer.models.loading import LoadedModel
 
 KEY_VARIABLE = "WHYFORMER_API_KEY"  # environment variable: the key of a served model
+WITHOUT_EFFECT = frozenset({"device", "batch_size", "cache", "requests", "concurrency"})  # on verdicts
 MORE_TRIES = 2  # for an answer whose worker was lost
 
 
@@ -36,6 +38,9 @@ class SupportJob:
         url: The address of a server, for a model that is only served.
         api: The API of that server.
         tokenizer: The folder of its tokenizer, whose chat template formats messages.
+        cache: The folder of its answers.
+        requests: The most requests of this run.
+        concurrency: The number of requests at once.
     """
 
     model: str
@@ -47,6 +52,9 @@ class SupportJob:
     url: str | None = None
     api: Any = "completions"
     tokenizer: str | None = None
+    cache: str | None = None
+    requests: int | None = None
+    concurrency: int = 4
 
     def load(self, *, quiet: bool = True) -> LoadedModel | ServedScorer:
         """Load the model, or the connection to its server."""
@@ -58,8 +66,17 @@ class SupportJob:
         from whyformer.models.processors import load_tokenizer
         from whyformer.served.endpoint import Endpoint
 
-        endpoint = Endpoint(self.url, self.model, os.environ.get(KEY_VARIABLE), self.api)
+        limits: Any = {"cache": self.cache, "max_requests": self.requests, "concurrency": self.concurrency}
+        endpoint = Endpoint(self.url, self.model, os.environ.get(KEY_VARIABLE), self.api, **limits)
         return ServedScorer(endpoint, None if self.tokenizer is None else load_tokenizer(self.tokenizer))
+
+    def estimate(self, answers: Sequence[LoggedAnswer]) -> SupportEstimate:
+        """The number of requests that a served model would get."""
+        from whyformer.api.support_estimate import estimate_support
+
+        scorer: Any = self.load()
+        options = {"budget": self.budget, "calibration": self.calibration}
+        return estimate_support(scorer.score, scorer.tokenizer, answers, **options)
 
 
 @dataclass
@@ -81,7 +98,7 @@ class SupportWorker:
         named = self.job.calibration
         own = None if named is not None or self.job.url is not None else calibration_of(self.model)
         calibration = own if named is None else calibration_named(named)
-        plain = {name: value for name, value in asdict(self.job).items() if name not in ("device", "batch_size")}
+        plain = {name: value for name, value in asdict(self.job).items() if name not in WITHOUT_EFFECT}
         return plain | {
             "version": __version__,
             "weights": "" if self.job.url is not None else model_digest(self.model),

@@ -16,6 +16,7 @@ from whyformer.facts.known_facts import known_facts
 from whyformer.facts.names import POOL_OF, POOLS
 from whyformer.facts.prose_register import PROSE_DOMAINS, Passage, ProseKind, prose
 from whyformer.facts.wording import answer_of
+from whyformer.inputs.negation import VERBS, negated
 from whyformer.inputs.verdicts import Verdict
 
 StatementKind = Literal[
@@ -26,7 +27,6 @@ DOCUMENT_SENTENCES = 3  # sentences of a document
 FALSE: tuple[Verdict, ...] = ("not supported", "contradicted")
 _FEWEST_VALUES = 5  # of an attribute, to make one up
 _ATTEMPTS = 200
-_VERBS = {"has": "have", "makes": "make", "takes": "take", "works": "work", "lies": "lie", "weighs": "weigh"}
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def _swapped(rng: random.Random, seed: int, kind: str, sentences: int) -> Suppor
 
 def _unanswerable(rng: random.Random, seed: int, kind: str, sentences: int) -> SupportCase:
     passage = _prose(rng, sentences, "unknown", _FEWEST_VALUES)
-    value = rng.choice(_others(passage)) if seed % 2 else _absent(rng, passage)
+    value = rng.choice(_others(passage)) if rng.random() < 0.5 else _absent(rng, passage)
     return _case(seed, kind, passage, Statement(_answer(passage, value), kind, ("not supported",)))
 
 
@@ -201,12 +201,9 @@ def denial(statement: str) -> str:
         >>> denial("It has 370 employees."), denial("It was founded in 1912.")
         ('It does not have 370 employees.', 'It was not founded in 1912.')
     """
-    denied = re.sub(r"\b(is|are|was)\b", r"\1 not", statement, count=1)
-    if denied == statement:
-        verb = next((word for word in statement.split() if word in _VERBS), None)
-        if verb is None:
-            raise WhyformerError(f"{statement!r} has none of the verbs is, are, was, {', '.join(_VERBS)}.")
-        denied = statement.replace(verb, f"does not {_VERBS[verb]}", 1)
+    denied = negated(statement)
+    if denied is None:
+        raise WhyformerError(f"{statement!r} has none of the verbs is, are, was, {', '.join(VERBS)}.")
     return denied
 
 
@@ -234,10 +231,10 @@ def _several(rng: random.Random, seed: int, kind: str, sentences: int) -> Suppor
             kind,
             passage,
             Statement(passage.question.answer, "true", ("from sources",), _causes(passage))
-            if (seed >> place) % 2
+            if rng.random() < 0.5
             else Statement(_answer(passage, _absent(rng, passage)), "made_up", FALSE),
         )
-        for place, passage in enumerate(passages)
+        for passage in passages
     ]
     texts = [text for case in cases for _, text in case.documents]
     shift = len(cases[0].documents)
@@ -275,10 +272,9 @@ def _plain_case(rng: random.Random, seed: int, kind: StatementKind, sentences: i
     wanted: dict[str, QuestionKind] = {"twice": "twice", "unanswerable": "unknown"}
     questions = 2 if kind == "several" else 1
     story = example(rng.randrange(10**9), sentences=sentences, kind=wanted.get(kind, "plain"), questions=questions)
-    makers = ["true" if kind != "several" or (seed >> place) % 2 else "made_up" for place in range(2)]
+    makers = [rng.choice(("true", "made_up")) if kind == "several" else kind for _ in story.questions]
     statements = [
-        _plain_statement(rng, story, question, kind if kind != "several" else makers[place])
-        for place, question in enumerate(story.questions)
+        _plain_statement(rng, story, question, maker) for question, maker in zip(story.questions, makers, strict=True)
     ]
     first = story.questions[0]
     value = "" if first.value == UNKNOWN else first.value

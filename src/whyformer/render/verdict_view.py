@@ -126,6 +126,14 @@ def _figures(support: Support, unit: UnitSupport) -> Iterator[tuple[str, str]]:
     if unit.own_answer is not None:
         odds = "" if unit.log_odds is None else f" ({-unit.log_odds:+.1f} nats)" if unit.log_odds else " (the same)"
         yield "the model itself would say", f"{readable(_quote(unit.own_answer)) or 'nothing'}{odds}"
+    if unit.rival is not None and unit.log_odds:
+        yield "the sentence with that value", _quote(unit.rival.text)
+    if unit.denial is not None:
+        odds = f"{unit.denial.log_probability - unit.log_probability:+.1f} nats"
+        yield "its opposite", f"{_quote(unit.denial.text)} ({odds})"
+    if unit.value is not None and unit.value.tokens < unit.tokens:
+        gain = unit.value.log_probability - unit.value.without_sources
+        yield "what the sources add to the value alone", _nats(gain)
     if unit.judgement is not None:
         without = "" if unit.judgement_without is None else f", {unit.judgement_without:+.1f} without the sources"
         yield "the model's own judgement, yes against no", f"{unit.judgement:+.1f} nats{without}"

@@ -12,6 +12,11 @@ from whyformer.inputs.verdicts import FAULTS, NOT_CALIBRATED, VERDICTS, Verdict
 CitationStatus = Literal["used", "supports but was not used", "does not support", "unknown source"]
 
 
+# Nats per token by which a rival may be less likely than the model's own answer, or than a short one of half its
+# length at most: "Unknown has the hat." is no rival.
+LEAST_LIKELY, LEAST_LIKELY_OF_SHORT = 3.0, 2.0
+
+
 @dataclass(frozen=True)
 class SourceFigures:
     """The effect of one source on one unit, in nats; None where it was not measured.
@@ -29,6 +34,34 @@ class SourceFigures:
     sufficiency: float | None = None
     score: float | None = None
     judgement: float | None = None
+
+
+@dataclass(frozen=True)
+class ValueFigures:
+    """The figures of the value of a unit: of its content words that the question does not have. In nats.
+
+    Attributes:
+        tokens: The number of their tokens.
+        log_probability: With all sources.
+        without_sources: Without any source.
+        score: The largest signed white-box score of a source; None where it was not measured.
+        share: That score as a share of the absolute scores of all sources.
+    """
+
+    tokens: int
+    log_probability: float
+    without_sources: float
+    score: float | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Another text in the place of a unit, with its log-probability with all sources and, if measured, without any."""
+
+    text: str
+    log_probability: float
+    without_sources: float | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +107,10 @@ class UnitSupport:
         without_earlier: With all sources, without the response before it.
         own_answer: What the model would have written instead.
         own_log_probability: The log-probability of that.
+        own_tokens: The number of its tokens.
+        rival: The unit with the value of the model's own answer.
+        denial: The opposite of the unit.
+        value: The figures of its value.
         judgement: The model's log-odds of yes against no to the question whether the unit follows from its prompt.
         judgement_without: The same without the sources.
         score: The largest signed white-box score of a source.
@@ -111,6 +148,10 @@ class UnitSupport:
     citations: tuple[Citation, ...] = ()
     uncited: tuple[int, ...] = ()
     carrying_judgement: float | None = None
+    own_tokens: int | None = None
+    rival: Variant | None = None
+    denial: Variant | None = None
+    value: ValueFigures | None = None
 
     @property
     def necessity(self) -> float:
@@ -124,8 +165,26 @@ class UnitSupport:
 
     @property
     def log_odds(self) -> float | None:
-        """The log-odds of the unit against what the model would have written; 0 if that is the unit."""
-        return None if self.own_log_probability is None else self.log_probability - self.own_log_probability
+        """The log-odds of the unit against its rival, which has the same form; 0 if they are the same."""
+        return None if self.rival is None else self.log_probability - self.rival.log_probability
+
+    @property
+    def own_per_token(self) -> float | None:
+        """The log-probability per token of what the model would have written; None if it would have written nothing."""
+        return self.own_log_probability / self.own_tokens if self.own_log_probability and self.own_tokens else None
+
+    @property
+    def preferred(self) -> tuple[str, float] | None:
+        """What the model would rather have said, and the log-odds of the unit against it at equal length.
+
+        That is the rival, or the model's own answer where there is no rival that is about as likely.
+        """
+        own = self.own_per_token
+        is_short = 2 * (self.own_tokens or self.tokens) <= self.tokens
+        least = (own or 0.0) - (LEAST_LIKELY_OF_SHORT if is_short else LEAST_LIKELY)
+        if self.rival is not None and (own is None or self.rival.log_probability / self.tokens > least):
+            return self.rival.text, self.log_odds or 0.0
+        return None if own is None else (self.own_answer or "", self.tokens * (self.per_token - own))
 
     @property
     def error_text(self) -> str:

@@ -18,7 +18,16 @@ from whyformer.results.schema import (
     read_text,
     refuse_others,
 )
-from whyformer.results.support import Citation, CitationStatus, SourceFigures, Support, UnitSupport, VerdictError
+from whyformer.results.support import (
+    Citation,
+    CitationStatus,
+    SourceFigures,
+    Support,
+    UnitSupport,
+    ValueFigures,
+    Variant,
+    VerdictError,
+)
 
 UNIT_NUMBERS = ("log_probability", "without_sources", "lowest", "largest_gain")
 UNIT_OPTIONAL = (
@@ -27,7 +36,8 @@ UNIT_OPTIONAL = (
 )
 UNIT_FIELDS = (
     *("start", "end", "text", "tokens", "verdict", "reason", "own_answer", "sources", "carrying", "probabilities"),
-    *("error", "citations", "uncited", *UNIT_NUMBERS, *UNIT_OPTIONAL),
+    *("error", "citations", "uncited", "own_tokens", "rival", "denial", "value", *UNIT_NUMBERS),
+    *UNIT_OPTIONAL,
 )
 SUPPORT_FIELDS = ("units", "sources", "forwards", "full_forwards", "calibration", "notes")
 
@@ -75,6 +85,7 @@ def read_unit(document: Any) -> UnitSupport:
     numbers |= {name: _number_or_none(document.get(name)) for name in UNIT_OPTIONAL}
     verdict: Verdict = read_field(document, "verdict", _verdict)
     own, error = document.get("own_answer"), document.get("error")
+    own_tokens, value = document.get("own_tokens"), document.get("value")
     return UnitSupport(
         start=read_field(document, "start", read_integer),
         end=read_field(document, "end", read_integer),
@@ -92,8 +103,28 @@ def read_unit(document: Any) -> UnitSupport:
         error=None if error is None else _error(error),
         citations=tuple(read_field(document, "citations", read_list_of(_citation))),
         uncited=tuple(read_field(document, "uncited", read_list_of(read_integer))),
+        own_tokens=None if own_tokens is None else read_integer(own_tokens),
+        rival=_variant(document.get("rival")),
+        denial=_variant(document.get("denial")),
+        value=None if value is None else _value(value),
         **numbers,
     )
+
+
+def _variant(document: Any) -> Variant | None:
+    if document is None:
+        return None
+    refuse_others(read_mapping(document), ("text", "log_probability", "without_sources"))
+    text, value = read_field(document, "text", read_text), read_field(document, "log_probability", read_number)
+    return Variant(text, value, _number_or_none(document.get("without_sources")))
+
+
+def _value(document: Any) -> ValueFigures:
+    names = ("log_probability", "without_sources")
+    refuse_others(read_mapping(document), ("tokens", *names, "score", "share"))
+    values = (read_field(document, name, read_number) for name in names)
+    scores = (_number_or_none(document.get(name)) for name in ("score", "share"))
+    return ValueFigures(read_field(document, "tokens", _positive), *values, *scores)
 
 
 def _figures(document: Any) -> SourceFigures:

@@ -47,7 +47,8 @@ def _completions_request(model: str, text: str) -> dict[str, Any]:
 
 
 def _completions_writing(model: str, text: str, tokens: int) -> dict[str, Any]:
-    return {"model": model, "prompt": text, "max_tokens": tokens, "temperature": 0}
+    # llama.cpp's Python server penalises repetition by default, so that its likeliest text is not the model's.
+    return {"model": model, "prompt": text, "max_tokens": tokens, "temperature": 0, "repeat_penalty": 1.0}
 
 
 def _completions_text(answer: Any) -> str:

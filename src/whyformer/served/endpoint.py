@@ -126,10 +126,13 @@ class Endpoint:
         """The tokens of a response that is in the cache; None if it is not there."""
         return None if self._cache is None else self._cache.tokens(self._key(prompt, response), response)
 
+    def cached_text(self, prompt: str, tokens: int) -> str | None:
+        """The continuation of a text that is in the cache; None if it is not there."""
+        return None if self._cache is None else self._cache.text(self._key(prompt, "writes", str(tokens)))
+
     def write(self, prompt: str, tokens: int) -> str:
         """The likeliest continuation of a text, of at most this many tokens."""
-        key = self._key(prompt, "writes", str(tokens))
-        known = None if self._cache is None else self._cache.text(key)
+        key, known = self._key(prompt, "writes", str(tokens)), self.cached_text(prompt, tokens)
         if known is not None:
             self.usage.cached += 1
             return known

@@ -1,0 +1,88 @@
+"""The figures of a unit that verdicts depend on, each with the range where it makes a difference."""
+
+from __future__ import annotations
+
+from whyformer.api.verdict_rules import agreement
+from whyformer.results.support import UnitSupport
+
+# Each figure with the range that it is clipped to: beyond it, more makes no difference.
+FIGURES: dict[str, tuple[float, float]] = {
+    "per_token": (-6.0, 0.0),
+    "lowest": (-12.0, 0.0),
+    "necessity": (-8.0, 12.0),
+    "largest_gain": (0.0, 8.0),
+    "value_per_token": (-8.0, 0.0),
+    "value_gain": (-8.0, 12.0),
+    "log_odds": (-12.0, 6.0),
+    "own_per_token": (-3.0, 0.0),
+    "odds_per_token": (-4.0, 2.0),
+    "agreement": (0.0, 1.0),
+    "repetition": (-8.0, 12.0),
+    "judgement": (-6.0, 6.0),
+    "judgement_gain": (-6.0, 6.0),
+    "denial_odds": (-8.0, 8.0),
+    "denial_gain": (-8.0, 8.0),
+    "score": (-2.0, 10.0),
+    "value_score": (-2.0, 10.0),
+    "value_share": (0.0, 1.0),
+}
+# Figures that cost more, for which the model judges a unit and its opposite.
+JUDGED = frozenset({"judgement", "judgement_gain", "denial_odds", "denial_gain"})
+WHITE_BOX = ("score", "value_score", "value_share")
+SERVED_FIGURES = tuple(name for name in FIGURES if name not in WHITE_BOX)
+
+
+def figures_of(unit: UnitSupport) -> dict[str, float]:
+    """The figures of a unit that verdicts depend on; those that were not measured are left out."""
+    own = unit.own_per_token
+    values: dict[str, float | None] = {
+        "per_token": unit.per_token,
+        "lowest": unit.lowest,
+        "necessity": unit.necessity,
+        "largest_gain": unit.largest_gain,
+        "log_odds": unit.log_odds,
+        "own_per_token": own,
+        "odds_per_token": None if own is None else unit.per_token - own,
+        "agreement": None if unit.own_answer is None else agreement(unit),
+        "repetition": 0.0 if unit.without_earlier is None else unit.log_probability - unit.without_earlier,
+        "judgement": unit.judgement,
+        "judgement_gain": _difference(unit.judgement, unit.judgement_without),
+        "score": unit.score,
+    }
+    values |= _value_figures(unit) | _denial_figures(unit)
+    return {name: clipped(name, value) for name, value in values.items() if value is not None}
+
+
+def _value_figures(unit: UnitSupport) -> dict[str, float | None]:
+    """The figures of the value of a unit."""
+    value = unit.value
+    if value is None:
+        return {}
+    return {
+        "value_per_token": value.log_probability / value.tokens,
+        "value_gain": value.log_probability - value.without_sources,
+        "value_score": value.score,
+        "value_share": value.share,
+    }
+
+
+def _denial_figures(unit: UnitSupport) -> dict[str, float | None]:
+    """The figures of a unit against its opposite."""
+    denial = unit.denial
+    if denial is None:
+        return {}
+    gain = _difference(denial.log_probability, denial.without_sources)
+    return {
+        "denial_odds": unit.log_probability - denial.log_probability,
+        "denial_gain": _difference(unit.necessity, gain),
+    }
+
+
+def _difference(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one - other
+
+
+def clipped(name: str, value: float) -> float:
+    """A figure within the range where it makes a difference."""
+    low, high = FIGURES[name]
+    return min(max(value, low), high)

@@ -1,0 +1,103 @@
+"""Fit a logistic model per verdict: figures are chosen by cross-validation, and those that do not help are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from whyformer.api.verdict_figures import FIGURES
+from whyformer.api.verdict_models import VerdictModel
+
+FOLDS = 5
+LEAST_SAVING = 0.01  # nats of cross-validated loss that a figure must save
+RIDGE_STRENGTHS = (0.3, 1.0, 3.0, 10.0)  # of the ridge penalty
+MOST_LACKING = 0.5  # share of the units that may lack a figure
+NEWTON_STEPS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class FigureTable:
+    """The figures of units, standardised: an array [unit, figure], 0 where a unit lacks one.
+
+    Attributes:
+        names: The figures.
+        values: Their standardised values.
+        mean: The mean of each, over the units that have it.
+        spread: The spread of each.
+        typical: The mean of those that some units lack, which stands in for them.
+    """
+
+    names: tuple[str, ...]
+    values: np.ndarray
+    mean: np.ndarray
+    spread: np.ndarray
+    typical: Mapping[str, float]
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> FigureTable:
+        """The table of some figures, without those that most units lack."""
+        kept = tuple(name for name in names if sum(name not in row for row in rows) <= MOST_LACKING * len(rows))
+        values = np.array([[row.get(name, np.nan) for name in kept] for row in rows])
+        mean, spread = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+        widths = np.array([FIGURES[name][1] - FIGURES[name][0] for name in kept])
+        spread = np.maximum(spread, widths / 20)  # a figure that hardly varies decides nothing
+        lacking = np.isnan(values).any(axis=0)
+        typical = {name: round(float(mean[place]), 6) for place, name in enumerate(kept) if lacking[place]}
+        return cls(kept, np.nan_to_num((values - mean) / spread), mean, spread, typical)
+
+    def model(self, labels: np.ndarray) -> VerdictModel:
+        """The model of a verdict, expressed in the figures themselves."""
+        chosen = chosen_figures(self.values, labels)
+        strength = min(RIDGE_STRENGTHS, key=lambda one: cross_validated_loss(self.values[:, chosen], labels, one))
+        intercept, weights = ridge_logistic(self.values[:, chosen], labels, strength)
+        weights = weights / self.spread[chosen]
+        own = {self.names[place]: round(float(weight), 6) for place, weight in zip(chosen, weights, strict=True)}
+        return VerdictModel(round(float(intercept - weights @ self.mean[chosen]), 6), own)
+
+
+def chosen_figures(values: np.ndarray, labels: np.ndarray) -> list[int]:
+    """Add the figure that saves most of the cross-validated loss, as long as one saves enough."""
+    chosen, loss = list[int](), float("inf")
+    while len(chosen) < values.shape[1]:
+        others = [place for place in range(values.shape[1]) if place not in chosen]
+        losses = {place: cross_validated_loss(values[:, [*chosen, place]], labels) for place in others}
+        best = min(losses, key=lambda place: losses[place])
+        if losses[best] > loss - LEAST_SAVING:
+            break
+        chosen, loss = [*chosen, best], losses[best]
+    return chosen
+
+
+def cross_validated_loss(values: np.ndarray, labels: np.ndarray, strength: float = 1.0) -> float:
+    """The mean log loss on units that a model was not fitted on, both classes weighing the same."""
+    folds = np.zeros(len(labels), dtype=int)
+    for label in (False, True):
+        own = np.flatnonzero(labels == label)
+        folds[own] = np.arange(len(own)) % FOLDS
+    losses = np.zeros(len(labels))
+    for fold in range(FOLDS):
+        held_out = folds == fold
+        intercept, weights = ridge_logistic(values[~held_out], labels[~held_out], strength)
+        margins = (intercept + values[held_out] @ weights) * np.where(labels[held_out], 1, -1)
+        losses[held_out] = np.logaddexp(0, -margins)
+    return float((losses[labels].mean() + losses[~labels].mean()) / 2)
+
+
+def ridge_logistic(values: np.ndarray, labels: np.ndarray, strength: float) -> tuple[float, np.ndarray]:
+    """The intercept and the weights of a logistic regression, by Newton's method, both classes weighing the same."""
+    design = np.column_stack([np.ones(len(values)), values])
+    share = labels.mean()
+    importance = np.where(labels, 0.5 / max(share, 1e-9), 0.5 / max(1 - share, 1e-9))
+    penalty = np.diag([1e-6, *[strength] * values.shape[1]])
+    weights = np.zeros(design.shape[1])
+    for _ in range(NEWTON_STEPS):
+        probabilities = 1 / (1 + np.exp(-np.clip(design @ weights, -30, 30)))
+        slope = design.T @ (importance * (probabilities - labels)) + penalty @ weights
+        curvature = (design * (importance * probabilities * (1 - probabilities))[:, None]).T @ design + penalty
+        step = np.linalg.solve(curvature, slope)
+        weights -= step
+        if np.abs(step).max() < 1e-8:
+            break
+    return float(weights[0]), weights[1:]
