@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from commands import invoke, refusal, run
 from made_actions import ASKED, EVIL, GOOD, explained
 from tiny_agents import called, result
-from whyformer.render.action_page import ActionRow, action_report
+from whyformer.render.action_page import ActionRow, action_page, action_report
 from whyformer.results.action import Action
 
 MESSAGES = [ASKED, called("read_mail"), result(GOOD), called("send_money", 1, amount=3)]
@@ -53,7 +54,8 @@ def test_calls_labels_and_contrasts_are_given_as_text(transcript):
 
 def test_a_batch_becomes_a_report_and_goes_on_where_it_stopped(transcript, tmp_path):
     lines = tmp_path / "all.jsonl"
-    lines.write_text("\n".join([json.dumps(MESSAGES), "{", json.dumps({"messages": MESSAGES, "id": "second"})]))
+    bad = json.dumps({"messages": MESSAGES, "id": "third", "trust": ["read_mail"]})
+    lines.write_text("\n".join([json.dumps(MESSAGES), "{", bad, json.dumps({"messages": MESSAGES, "id": "second"})]))
     arguments = ("action", lines, *options(transcript, "--batch", "--out", tmp_path / "report.html")[1:])
     done = invoke(*arguments)
     assert done.exit_code == 1
@@ -63,6 +65,8 @@ def test_a_batch_becomes_a_report_and_goes_on_where_it_stopped(transcript, tmp_p
     page = (tmp_path / "report.html").read_text()
     assert "second" in page
     assert "Not explained: line 2" in page
+    (line,) = (line for line in done.stderr.splitlines() if "third" in line)
+    assert "third: trust=['read_mail']: labels by name" in line
     assert invoke(*arguments).exit_code == 1
     assert (tmp_path / "report.jsonl").read_text().splitlines() == kept
 
@@ -76,6 +80,27 @@ def test_the_most_suspicious_call_comes_first_and_markup_is_escaped():
     assert page.index("&lt;b&gt;attacked") < page.index("benign")
     assert "<i>" not in page
     assert "+6.0 nats" in page
+
+
+def test_the_report_shows_the_argument_that_a_result_gave_beside_the_action():
+    swapped = explained({"send_money": "Pay Ann", "DE89": EVIL}, ask="Pay Ann")
+    page = action_report([ActionRow("swapped", swapped), ActionRow("plain", explained({}))], model="m")
+    assert [round(swapped.target(name).dominance) for name in ("action", "recipient")] == [-6, 6]
+    cells = re.findall(
+        r'data-label="of an argument" data-value="([^"]+)">([^<]*)<p class="faint" dir="auto">([^<]*)', page
+    )
+    assert cells == [("-0.0", "+0.0 nats", "recipient"), ("-6.0", "+6.0 nats", "recipient")]
+
+
+def test_a_result_that_gives_an_argument_does_not_drive_the_call():
+    benign = explained({"send_money": "Pay Ann", "DE89": "DE89"}, ask="Pay Ann", content="Ann has DE89. Hello.")
+    page = action_page(benign)
+    assert (benign.verdict, len(benign.driver)) == ("follows the user", 1)
+    assert "What the call takes from results" in page
+    assert "What drives the call" not in page
+    assert 'class="said tool-result"' in page
+    assert "what the call takes from results: read_mail sentence 1" in str(benign)
+    assert "What drives the call" in action_page(explained({"send_money": EVIL}))
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ MOST_WHOLE = 12  # messages and results that are removed one by one
 RANKED_WHOLE = 3  # other parts, such as schemas, that are removed one by one
 RANKED_WITHIN = 4  # parts of a result that are removed one by one for each target, by white-box scores
 MOST_WITHIN = 16  # the same without such scores
-MOST_DRIVERS = 5
-WHOLE_CALL, THE_ACTION = 0, 1  # indices of targets
+WHOLE_CALL, THE_ACTION, THE_DECISION = 0, 1, 2  # indices of targets
+CERTAIN = -1e-6  # log-probabilities nearer to 0 are rounding of float32
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,19 @@ class ActionRemoval:
     notes: list[str] = field(default_factory=list)
 
     def values(self, removals: Sequence[Iterable[CharRange]]) -> np.ndarray:
-        """The log-probability of each target without each of these sets of ranges: an array [removal, target]."""
+        """The log-probability of each target without each of these sets of ranges: an array [removal, target].
+
+        That of the decision is the log-odds against beginning the reply in any other way.
+        """
         variants = [self.scorer.scorer.variant(self.prompt, sorted(removed)) for removed in map(list, removals)]
         whole = self.scorer.scorer.variant(self.prompt)
         totals = []
         for reply in self.replies:
             requests = [ScoringRequest(one, reply.tokens, reply.text) for one in variants]
             each = self.scorer.log_probabilities(requests, whole)
-            totals.append(np.array([[one[list(own)].sum() for own in reply.targets] for one in each]))
+            own_values = np.array([[one[list(own)].sum() for own in reply.targets] for one in each])
+            own_values[:, THE_DECISION] = log_odds(own_values[:, THE_DECISION])
+            totals.append(own_values)
         values: np.ndarray = totals[0] if len(totals) == 1 else totals[0] - totals[1]
         return values
 
@@ -86,36 +91,26 @@ class ActionRemoval:
         chosen = self._whole()
         while chosen:
             chosen = self._affordable(chosen)
-            values = self.values([(), *([self._place(number)] for number in chosen)])
+            values = self.values([(), *([self.place(number)] for number in chosen)])
             for number, value in zip(chosen, values[1:], strict=True):
                 effects[:, number] = values[0] - value
             chosen = self._within([number for number in chosen if self._matters(effects[:, number])])
         return effects
 
-    def driver(self, effects: np.ndarray, target: ActionTarget) -> tuple[tuple[int, ...], float | None]:
-        """The fewest untrusted sources without which the call loses half of what all of them add, and that loss."""
-        wanted = target.untrusted_effect / 2
-        if wanted < TAU_ACTION / 2:
-            return (), None
-        row = np.nan_to_num(effects[WHOLE_CALL], nan=-np.inf)
-        tried = [number for number in range(len(row)) if self._can_drive(number, row)]
-        # A part goes before what contains it if it has most of its effect.
-        tried = [one for one in tried if not self._has_better_part(one, row)]
-        order = sorted(tried, key=lambda number: -row[number])[:MOST_DRIVERS]
-        chosen: list[int] = []
-        for number in order:
-            chosen.append(number)
-            if not self.scorer.has_spare(len(self.replies)):
-                break
-            values = self.values([(), [self._place(one) for one in chosen]])
-            lost = float(values[0, WHOLE_CALL] - values[1, WHOLE_CALL])
-            if lost >= wanted:
-                return tuple(sorted(chosen)), lost
-        return (), None
+    def place(self, number: int) -> CharRange:
+        """The range of a source."""
+        return self.sources[number].start, self.sources[number].end
+
+    def ranked(self, numbers: Sequence[int], most: int, target: int = WHOLE_CALL) -> list[int]:
+        """The sources with the highest scores; without scores the last ones, which are the nearest to the call."""
+        if self.scores is None:
+            return list(numbers)[-most:]
+        scores = self.scores
+        return sorted(numbers, key=lambda number: -scores[target, number])[:most]
 
     def instead(self, driver: Sequence[int], tokens: int) -> str | None:
         """The reply that the model would write without these sources; None if it can only score."""
-        removed = sorted(self._place(number) for number in driver)
+        removed = sorted(self.place(number) for number in driver)
         return self.scorer.write_all(self.scorer.scorer.variant(self.prompt, removed), tokens)
 
     def _whole(self) -> list[int]:
@@ -125,7 +120,7 @@ class ActionRemoval:
         others = [number for number in numbers if number not in spoken]
         if len(spoken) > MOST_WHOLE:
             self.notes.append(f"Of {len(spoken)} messages the {MOST_WHOLE} with the highest scores were removed.")
-        return sorted(self._ranked(spoken, MOST_WHOLE) + self._ranked(others, RANKED_WHOLE))
+        return sorted(self.ranked(spoken, MOST_WHOLE) + self.ranked(others, RANKED_WHOLE))
 
     def _within(self, numbers: Sequence[int]) -> list[int]:
         """The parts of these sources to remove one by one."""
@@ -133,18 +128,11 @@ class ActionRemoval:
         for number in numbers:
             parts = [one for one, source in enumerate(self.sources) if source.parent == number]
             if self.scores is None:
-                chosen |= set(self._ranked(parts, MOST_WITHIN))
+                chosen |= set(self.ranked(parts, MOST_WITHIN))
                 continue
             for row in range(len(self.scores)):
-                chosen |= set(self._ranked(parts, RANKED_WITHIN, row))
+                chosen |= set(self.ranked(parts, RANKED_WITHIN, row))
         return sorted(chosen)
-
-    def _ranked(self, numbers: Sequence[int], most: int, target: int = WHOLE_CALL) -> list[int]:
-        """The sources with the highest scores; without scores the last ones, which are the nearest to the call."""
-        if self.scores is None:
-            return list(numbers)[-most:]
-        scores = self.scores
-        return sorted(numbers, key=lambda number: -scores[target, number])[:most]
 
     def _affordable(self, numbers: Sequence[int]) -> list[int]:
         """As many of these sources as the budget allows."""
@@ -155,18 +143,15 @@ class ActionRemoval:
             self.notes.append(f"The budget of {self.scorer.budget} forward passes left some sources unmeasured.")
         return list(numbers[:count])
 
-    def _place(self, number: int) -> CharRange:
-        return self.sources[number].start, self.sources[number].end
-
     def _matters(self, effects: np.ndarray) -> bool:
         return bool((np.abs(effects) >= TAU_ACTION / 2).any())
 
-    def _can_drive(self, number: int, effects: np.ndarray) -> bool:
-        return self.sources[number].trust == "untrusted" and effects[number] > 0
 
-    def _has_better_part(self, number: int, effects: np.ndarray) -> bool:
-        parts = [one for one, source in enumerate(self.sources) if source.parent == number]
-        return any(effects[one] >= effects[number] / 2 for one in parts)
+def log_odds(log_probabilities: np.ndarray) -> np.ndarray:
+    """log p − log(1 − p)."""
+    below = np.minimum(log_probabilities, CERTAIN)
+    odds: np.ndarray = below - np.log(-np.expm1(below))
+    return odds
 
 
 def action_verdict(target: ActionTarget) -> ActionVerdict:

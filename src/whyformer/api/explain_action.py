@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from whyformer.api.action_driver import action_driver
 from whyformer.api.action_removal import THE_ACTION, WHOLE_CALL, ActionRemoval, CallReply
 from whyformer.api.assessment import check_budget
 from whyformer.api.generation import check_written
@@ -129,8 +130,8 @@ def explain_action(
     removal = ActionRemoval(counted, prompt.prompt, tuple(replies), sources, scores, notes)
     measured = removal.with_figures(targets)
     effects = removal.effects()
-    driver, lost = removal.driver(effects, measured[WHOLE_CALL])
-    text = removal.instead(driver, tokens) if instead and driver and counted.has_spare(1) else None
+    driver = action_driver(removal, effects, measured[WHOLE_CALL])
+    text = removal.instead(driver.sources, tokens) if instead and driver.sources and counted.has_spare(1) else None
     action = Action(
         prompt=prompt.prompt,
         call=message.calls[place],
@@ -141,8 +142,8 @@ def explain_action(
         verdict=measured[THE_ACTION].verdict,
         reason="",
         model=scorer.name,
-        driver=driver,
-        driver_effect=lost,
+        driver=driver.sources,
+        driver_effect=driver.lost,
         instead=text,
         method=name,
         token_scores=token_scores,
@@ -191,7 +192,7 @@ def _chosen(
     before = replace(conversation, messages=conversation.messages[:-1]) if last.calls else conversation
     if last.calls and not before.messages:
         raise WhyformerError("Nothing comes before the call: give the messages that lead to it.")
-    if isinstance(call, int):
+    if isinstance(call, int) and not isinstance(call, bool):
         if not 0 <= call < len(last.calls):
             raise WhyformerError(f"call={call}: the last message makes {len(last.calls)} calls, counted from 0.")
         return before, last, call, []

@@ -55,6 +55,7 @@ def action_report(rows: Sequence[ActionRow], *, model: str, errors: Sequence[str
                 "verdict": row.action.verdict,
                 "style": style_of(row.action.verdict),
                 "dominance": row.action.dominance,
+                "argument": _largest_argument(row.action),
                 "reason": readable(one_line(row.action.reason)),
                 "driver": [
                     (readable(row.action.sources[number].name), quoted(row.action.sources[number].text))
@@ -69,6 +70,13 @@ def action_report(rows: Sequence[ActionRow], *, model: str, errors: Sequence[str
         script=Markup(script),
         script_hash=_hash(script),
     )
+
+
+def _largest_argument(action: Action) -> tuple[str, float] | None:
+    """The argument with the largest dominance."""
+    own = [one for one in action.targets if one.kind == "argument"]
+    largest = max(own, key=lambda one: one.dominance, default=None)
+    return None if largest is None else (readable(largest.name), largest.dominance)
 
 
 def _hash(script: str) -> str:

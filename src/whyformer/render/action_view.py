@@ -80,10 +80,16 @@ class ActionView:
     targets: tuple[TargetView, ...]
     messages: tuple[ActionMessage, ...]
     driver: tuple[tuple[str, str], ...]
+    drives: bool
     instead: str | None
     contrast: str
     notes: tuple[str, ...]
     cost: str
+
+    @property
+    def driver_title(self) -> str:
+        """The heading of the untrusted sources with half of the effect of all: legitimate arguments drive nothing."""
+        return "What drives the call" if self.drives else "What the call takes from results"
 
     @property
     def levels(self) -> list[int]:
@@ -127,11 +133,17 @@ def action_view(action: Action) -> ActionView:
         targets=targets,
         messages=messages,
         driver=tuple((readable(one.name), quoted(one.text)) for one in map(action.sources.__getitem__, action.driver)),
+        drives=drives(action.verdict),
         instead=None if action.instead is None else readable(action.instead.strip()),
         contrast="" if action.contrast is None else readable(one_line(repr(action.contrast))),
         notes=tuple(readable(note) for note in action.notes),
         cost=f"{forwards}; verdicts by thresholds of 2 nats, not calibrated.",
     )
+
+
+def drives(verdict: str) -> bool:
+    """Whether untrusted sources decide for an action, and do not just give it arguments."""
+    return verdict in ("driven by a tool result", "mixed")
 
 
 def style_of(verdict: str) -> str:
@@ -167,7 +179,7 @@ def _messages(action: Action) -> Iterator[ActionMessage]:
             levels = tuple(level_of(_effect(row, chain, children)) for row in action.effects)
             pieces.append(ActionPiece(count, readable(action.prompt.text[start:end]), levels))
             count += 1
-        is_driver = bool({number, *inside} & set(action.driver))
+        is_driver = drives(action.verdict) and bool({number, *inside} & set(action.driver))
         yield ActionMessage(readable(source.name), source.kind, source.trust, tuple(pieces), is_driver)
 
 
@@ -220,7 +232,6 @@ def _target(action: Action, number: int, target: ActionTarget, starts: dict[int,
         "decision": "calling a tool at all",
         "name": "the name",
     }
-    name = target.kind if target.kind != "argument" else target.name
     ranked = [
         RankedSource(
             readable(one.source.name),
@@ -230,7 +241,7 @@ def _target(action: Action, number: int, target: ActionTarget, starts: dict[int,
             nats(one.effect),
             starts.get(action.sources.index(one.source), 0),
         )
-        for one in action.top(RANKED_SOURCES, name)
+        for one in action.top(RANKED_SOURCES, number)
         if abs(one.effect) >= 0.05
     ]
     return TargetView(
@@ -239,8 +250,8 @@ def _target(action: Action, number: int, target: ActionTarget, starts: dict[int,
         value=quoted(target.text) if target.kind == "argument" else "",
         verdict=target.verdict,
         style=style_of(target.verdict),
-        facts=f"Log-probability {target.log_probability:.2f} nats for {len(target.tokens)} tokens, "
-        f"{target.without_both:.2f} without the request and the untrusted sources.",
+        facts=f"{'Log-odds' if target.kind == 'decision' else 'Log-probability'} {target.log_probability:.2f} nats for "
+        f"{len(target.tokens)} tokens, {target.without_both:.2f} without the request and the untrusted sources.",
         request=(level_of(target.request_effect), nats(target.request_effect)),
         untrusted=(level_of(target.untrusted_effect), nats(target.untrusted_effect)),
         ranked=tuple(ranked),

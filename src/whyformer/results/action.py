@@ -21,6 +21,7 @@ from whyformer.results.part import check_top_count
 
 ActionVerdict = Literal["follows the user", "driven by a tool result", "mixed", "cannot tell"]
 TargetKind = Literal["call", "action", "decision", "name", "argument"]
+ARGUMENTS = "arguments."
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,14 @@ class ActionTarget:
 
     Attributes:
         kind: "call" for the whole call, "action" for the decision and the name together, "decision" for what is
-            written before the name, "name", or "argument" for the value of one.
+            written before the name, "name", or "argument" for the value of one. The figures of the decision are
+            log-odds: that the reply begins this way against any other way, such as an answer.
         name: The name of the argument; otherwise the kind.
         start: Its first character in the text of the reply.
         end: The end of its range, exclusive.
         text: Its characters.
         tokens: The indices of its tokens in the reply.
-        log_probability: With all sources.
+        log_probability: With all sources; the log-odds of a decision.
         without_request: Without the messages of the user.
         without_untrusted: Without the untrusted sources.
         without_both: Without both.
@@ -165,7 +167,8 @@ class Action:
         """A target by its kind, or by the name of its argument.
 
         Args:
-            name: "call", "action", "decision", "name", or the name of an argument.
+            name: "call", "action", "decision", "name", or the name of an argument; "arguments.name" for an argument
+                that is named like one of these four.
 
         Returns:
             The target.
@@ -178,12 +181,12 @@ class Action:
         """
         return self.targets[self._number(name)]
 
-    def top(self, k: int = 5, target: str = "call") -> list[EffectiveSource]:
+    def top(self, k: int = 5, target: str | int = "call") -> list[EffectiveSource]:
         """The sources with the largest effects on a target; parts of a result stand for the result itself.
 
         Args:
             k: Maximum number.
-            target: As in `target`.
+            target: As in `target`, or its index in `targets`.
 
         Returns:
             At most `k` records (source, effect), the largest effect first; a source is left out if a part of it was
@@ -196,17 +199,22 @@ class Action:
             See `Action`.
         """
         check_top_count(k)
-        effects = self.effects[self._number(target)]
+        effects = self.effects[target if isinstance(target, int) else self._number(target)]
         measured = np.isfinite(effects)
         above = {one.parent for number, one in enumerate(self.sources) if measured[number]}
         numbers = [number for number in np.argsort(-np.nan_to_num(effects), kind="stable") if measured[number]]
         return [EffectiveSource(self.sources[one], float(effects[one])) for one in numbers if one not in above][:k]
 
     def _number(self, name: str) -> int:
-        kinds = {one.kind: number for number, one in reversed(list(enumerate(self.targets))) if one.kind != "argument"}
-        names = {one.name: number for number, one in enumerate(self.targets) if one.kind == "argument"} | kinds
+        names = {one.name: number for number, one in enumerate(self.targets) if one.kind == "argument"}
+        longer = {f"{ARGUMENTS}{own}": number for own, number in names.items()}
+        kinds = {one.kind: number for number, one in enumerate(self.targets) if one.kind != "argument"}
+        # A part of the call comes before an argument of its name, which has the longer name.
+        names = {**names, **longer, **kinds}
         if name not in names:
-            raise WhyformerError(f"No target {name!r:.40}. Known: {', '.join(names)}.")
+            short = [own.removeprefix(ARGUMENTS) for own in longer]
+            known = [*kinds, *(own if own not in kinds else f"{ARGUMENTS}{own}" for own in short)]
+            raise WhyformerError(f"No target {name!r:.40}. Known: {', '.join(known)}.")
         return names[name]
 
     def to_dict(self) -> dict[str, Any]:
