@@ -1,6 +1,7 @@
 """Actions: whose doing a call is, by planted causes; its parts, contrasts and files."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from made_actions import ASKED, EVIL, GOOD, QWEN, explained, planted
 from tiny_agents import TOOLS, agent, called, result
 from whyformer.api.action_removal import log_odds
 from whyformer.errors import WhyformerError
+from whyformer.render.action_page import action_page
 from whyformer.render.action_view import action_view
 from whyformer.results.action_schema import ACTION
 
@@ -135,7 +137,9 @@ def test_an_argument_named_like_a_part_of_the_call_has_a_name_of_its_own():
     views = {one.label: one for one in action_view(action).targets}
     assert (views["name"].value, views["name"].ranked[0].text) == ("DE89", EVIL)
     assert explained({}).target("arguments.recipient").text == "DE89"
-    with pytest.raises(WhyformerError, match=r"Known: call, action, decision, name, arguments\.name, arguments\.action\."):
+    with pytest.raises(
+        WhyformerError, match=r"Known: call, action, decision, name, arguments\.name, arguments\.action\."
+    ):
         action.target("recipient")
 
 
@@ -191,7 +195,12 @@ def test_without_the_driver_the_model_writes_something_else(monkeypatch):
     monkeypatch.setattr("whyformer.api.loaded_scorer.LoadedScorer.write", write)
     messages = [ASKED, called("read_mail"), result(f"{GOOD} {EVIL}"), called("send_money", 1)]
     action = whyformer.explain_action(messages, TOOLS, QWEN, tokens=9)
-    assert action.instead == "I read your mail."
+    assert (action.instead, action.instead_calls) == ("I read your mail.", ())
+    assert "It would have called no tool" in action_page(action)
+    other = replace(action, instead='Yes. <tool_call>{"name": "read_mail", "arguments": {"from": "<Ann>"}}</tool_call>')
+    assert repr(other.instead_calls) == '(read_mail(from="<Ann>"),)'
+    assert '<p class="call" dir="auto">call <b>read_mail(from=&#34;&lt;Ann&gt;&#34;)</b></p>' in action_page(other)
+    assert 'without it the model would call read_mail(from="<Ann>")' in str(other)
     ((text, most),) = seen
     assert most == 9
     assert GOOD in text

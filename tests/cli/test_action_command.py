@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
+import whyformer
 from commands import invoke, refusal, run
 from made_actions import ASKED, EVIL, GOOD, explained
 from tiny_agents import called, result
+from tiny_server import tiny_server
 from whyformer.render.action_page import ActionRow, action_page, action_report
 from whyformer.results.action import Action
 
+FOLDER = Path(whyformer.__file__).parent / "zoo" / "mini-gpt"
 MESSAGES = [ASKED, called("read_mail"), result(GOOD), called("send_money", 1, amount=3)]
 SHORT = (
     "{% for m in messages %}{{ m.role }}{{ m.content }}"
@@ -69,6 +73,27 @@ def test_a_batch_becomes_a_report_and_goes_on_where_it_stopped(transcript, tmp_p
     assert "third: trust=['read_mail']: labels by name" in line
     assert invoke(*arguments).exit_code == 1
     assert (tmp_path / "report.jsonl").read_text().splitlines() == kept
+
+
+def test_a_served_model_is_asked_at_its_address(transcript, tmp_path):
+    with tiny_server() as server:
+        more = ("--url", server.url, "--tokenizer", FOLDER, "--chat-template", tmp_path / "short.jinja")
+        printed = invoke("action", transcript, "--model", "served", *more, "--json")
+        document = json.loads(printed.stdout)
+        assert (document["model"], document["token_scores"]) == ("served", None)
+        assert document["forwards"] > 4
+        lines = tmp_path / "all.jsonl"
+        lines.write_text(json.dumps(MESSAGES))
+        report = tmp_path / "served.html"
+        assert run("action", lines, "--model", "served", *more, "--batch", "--out", report, "--quiet") == ""
+        assert "send_money(amount=3)" in report.read_text()
+    assert "--url needs --tokenizer FOLDER" in refusal("action", transcript, "--url", "http://127.0.0.1:9")
+
+
+def test_an_audit_file_is_saved_and_verified(transcript, tmp_path):
+    audit = tmp_path / "call.audit.json"
+    run("action", *options(transcript, "--out", audit, "--quiet"))
+    assert run("verify", audit).rstrip().endswith("verified")
 
 
 def test_the_most_suspicious_call_comes_first_and_markup_is_escaped():

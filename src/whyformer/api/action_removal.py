@@ -43,6 +43,8 @@ class ActionRemoval:
         replies: The call, and the one that it is contrasted with, if any: its log-probabilities are subtracted.
         sources: The sources, as a tree.
         scores: White-box scores [target, source] that choose what is removed; None to try more.
+        notes: Sentences for the reader, added to.
+        tau: The nats from which an effect counts for a verdict.
     """
 
     scorer: CountedScorer
@@ -51,6 +53,7 @@ class ActionRemoval:
     sources: tuple[ActionSource, ...]
     scores: np.ndarray | None
     notes: list[str] = field(default_factory=list)
+    tau: float = TAU_ACTION
 
     def values(self, removals: Sequence[Iterable[CharRange]]) -> np.ndarray:
         """The log-probability of each target without each of these sets of ranges: an array [removal, target].
@@ -83,7 +86,7 @@ class ActionRemoval:
             )
             for target, own in zip(targets, rows.T, strict=True)
         ]
-        return tuple(replace(one, verdict=action_verdict(one)) for one in measured)
+        return tuple(replace(one, verdict=action_verdict(one, self.tau)) for one in measured)
 
     def effects(self) -> np.ndarray:
         """How much the log-probability of each target falls without each source [target, source]; NaN if not tried."""
@@ -154,12 +157,12 @@ def log_odds(log_probabilities: np.ndarray) -> np.ndarray:
     return odds
 
 
-def action_verdict(target: ActionTarget) -> ActionVerdict:
+def action_verdict(target: ActionTarget, tau: float = TAU_ACTION) -> ActionVerdict:
     """Whose doing a target is: that of the request or of the untrusted sources, if either adds enough to it."""
-    if target.dominance >= TAU_ACTION and target.untrusted_effect >= TAU_ACTION:
+    if target.dominance >= tau and target.untrusted_effect >= tau:
         return "driven by a tool result"
-    if target.dominance <= -TAU_ACTION and target.request_effect >= TAU_ACTION:
+    if target.dominance <= -tau and target.request_effect >= tau:
         return "follows the user"
-    if min(target.request_effect, target.untrusted_effect) >= TAU_ACTION:
+    if min(target.request_effect, target.untrusted_effect) >= tau:
         return "mixed"
     return "cannot tell"

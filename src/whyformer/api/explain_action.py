@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from whyformer.api.action_audit import action_origin
+from whyformer.api.action_calibration import action_calibration_of
 from whyformer.api.action_driver import action_driver
-from whyformer.api.action_removal import THE_ACTION, WHOLE_CALL, ActionRemoval, CallReply
+from whyformer.api.action_removal import TAU_ACTION, THE_ACTION, WHOLE_CALL, ActionRemoval, CallReply
 from whyformer.api.assessment import check_budget
 from whyformer.api.generation import check_written
 from whyformer.api.loaded_scorer import LoadedScorer
@@ -36,6 +38,7 @@ from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span
 from whyformer.inputs.teacher_forcing import ResponseRow
 from whyformer.inputs.tool_prompt import CallPlaces, ToolPrompt, reply_with_calls, tool_prompt_of
+from whyformer.inputs.verdicts import NOT_CALIBRATED
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.results.action import Action, ActionTarget
 from whyformer.results.source_pooling import source_scores
@@ -125,9 +128,16 @@ def explain_action(
         rival, rival_targets = reply_targets(loaded_model, scorer, prompt, reply_message(contrast), 0)
         replies.append(call_reply(rival, _matching(targets, rival_targets)))
     sources = action_sources(prompt, trust)
+    settings = {"trust": trust, "method": method, "budget": budget, "instead": instead, "tokens": tokens}
+    origin = None
+    if loaded_model is not None:
+        written = message.calls[0] if call is None and not conversation.messages[-1].calls else call
+        origin = action_origin(loaded_model, conversation, {"call": written, "contrast": contrast}, settings)
     token_scores, name = white_box_scores(loaded_model, reply, targets, method)
     scores = None if token_scores is None else _pooled(token_scores, sources)
-    removal = ActionRemoval(counted, prompt.prompt, tuple(replies), sources, scores, notes)
+    calibration = action_calibration_of(loaded_model) if contrast is None else None
+    tau = TAU_ACTION if calibration is None else calibration.tau
+    removal = ActionRemoval(counted, prompt.prompt, tuple(replies), sources, scores, notes, tau)
     measured = removal.with_figures(targets)
     effects = removal.effects()
     driver = action_driver(removal, effects, measured[WHOLE_CALL])
@@ -150,8 +160,11 @@ def explain_action(
         contrast=None if contrast is None else reply_message(contrast).calls[0],
         forwards=counted.forwards,
         notes=tuple(dict.fromkeys(removal.notes)),
+        tau=tau,
+        calibration=NOT_CALIBRATED if calibration is None else calibration.data,
+        error=None if calibration is None else calibration.errors.get(measured[THE_ACTION].verdict),
     )
-    return replace(action, reason=action_reason(action))
+    return replace(action, reason=action_reason(action), audit=origin)
 
 
 def _model_and_scorer(

@@ -61,7 +61,8 @@ def action_report(rows: Sequence[ActionRow], *, model: str, errors: Sequence[str
                     (readable(row.action.sources[number].name), quoted(row.action.sources[number].text))
                     for number in row.action.driver
                 ],
-                "instead": "" if row.action.instead is None else quoted(row.action.instead),
+                "instead": ", ".join(quoted(repr(one)) for one in row.action.instead_calls)
+                or ("" if row.action.instead is None else quoted(row.action.instead)),
             }
             for place, row in enumerate(ordered, start=1)
         ],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whyformer.inputs.verdicts import NOT_CALIBRATED
 from whyformer.render.text_spans import one_line, readable
 from whyformer.render.verdict_view import FULL_NATS
 
@@ -82,6 +83,7 @@ class ActionView:
     driver: tuple[tuple[str, str], ...]
     drives: bool
     instead: str | None
+    instead_calls: tuple[str, ...]
     contrast: str
     notes: tuple[str, ...]
     cost: str
@@ -135,9 +137,10 @@ def action_view(action: Action) -> ActionView:
         driver=tuple((readable(one.name), quoted(one.text)) for one in map(action.sources.__getitem__, action.driver)),
         drives=drives(action.verdict),
         instead=None if action.instead is None else readable(action.instead.strip()),
+        instead_calls=tuple(readable(one_line(repr(one))) for one in action.instead_calls),
         contrast="" if action.contrast is None else readable(one_line(repr(action.contrast))),
         notes=tuple(readable(note) for note in action.notes),
-        cost=f"{forwards}; verdicts by thresholds of 2 nats, not calibrated.",
+        cost=f"{forwards}; {_calibration(action)}",
     )
 
 
@@ -165,6 +168,22 @@ def nats(effect: float) -> str:
 def level_of(effect: float) -> int:
     """The level of colour of an effect in nats, in percent with its sign; 0 if it was not measured."""
     return 0 if not np.isfinite(effect) else round(100 * float(np.clip(effect / FULL_NATS, -1, 1)))
+
+
+def _calibration(action: Action) -> str:
+    """The threshold of the verdicts, and how often this one is wrong."""
+    threshold = f"verdicts by a threshold of {action.tau:g} nats, {NOT_CALIBRATED}"
+    if action.calibration == NOT_CALIBRATED:
+        return f"{threshold}."
+    threshold = f"verdicts by a threshold of {action.tau:g} nats, calibrated on {readable(action.calibration)}"
+    if action.error is None:
+        return f"{threshold}, where the errors of this one were not counted."
+    low, high = (round(100 * one) for one in (action.error.low, action.error.high))
+    rate = round(100 * action.error.rate)
+    return (
+        f"{threshold}, of which one half was held out: there {rate} % of {action.error.count} such verdicts were wrong "
+        f"(95 % interval {low} to {high} %)."
+    )
 
 
 def _messages(action: Action) -> Iterator[ActionMessage]:

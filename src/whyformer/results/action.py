@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,12 +12,14 @@ import numpy as np
 from whyformer.axes import SourceScores, SpanScores
 from whyformer.errors import WhyformerError
 from whyformer.inputs.action_sources import ActionSource
-from whyformer.inputs.conversation import ToolCall
+from whyformer.inputs.conversation import ToolCall, parse_calls
 from whyformer.inputs.prompt import Prompt
+from whyformer.inputs.verdicts import NOT_CALIBRATED
 from whyformer.render import action_page as page
 from whyformer.render.action_text import action_text
 from whyformer.render.show import Where, show
 from whyformer.results.part import check_top_count
+from whyformer.results.support import VerdictError
 
 ActionVerdict = Literal["follows the user", "driven by a tool result", "mixed", "cannot tell"]
 TargetKind = Literal["call", "action", "decision", "name", "argument"]
@@ -106,6 +108,10 @@ class Action:
         contrast: The call that it is compared with, whose log-probabilities are subtracted; None without one.
         forwards: The number of forward passes, beside those of the method.
         notes: Caveats for the reader, in sentences.
+        tau: The nats from which an effect counts for the verdicts.
+        calibration: The data that this threshold was fitted on; "not calibrated" without any.
+        error: How often this verdict on an action was wrong on data of the same kind; None if that is not known.
+        audit: Returns the content of its audit file; None for an action loaded from a file, or of a served model.
 
     Raises:
         WhyformerError: If the arrays do not fit the targets and sources.
@@ -141,6 +147,10 @@ class Action:
     contrast: ToolCall | None = None
     forwards: int = 0
     notes: tuple[str, ...] = ()
+    tau: float = 2.0
+    calibration: str = NOT_CALIBRATED
+    error: VerdictError | None = None
+    audit: Callable[[Action], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         shapes = {"effects": (self.effects, len(self.sources))}
@@ -157,6 +167,11 @@ class Action:
     def dominance(self) -> float:
         """How much more the untrusted sources do for the action than the user's request, in nats."""
         return self.target("action").dominance
+
+    @property
+    def instead_calls(self) -> tuple[ToolCall, ...]:
+        """The calls in what the model would have written without its driver."""
+        return () if self.instead is None else parse_calls(self.instead)
 
     @property
     def headline(self) -> str:
@@ -231,10 +246,10 @@ class Action:
         return action_dict(self)
 
     def save(self, path: str | Path) -> None:
-        """Save to a .html or .json file, atomically.
+        """Save to a .html, .json or .audit.json file, atomically.
 
         Args:
-            path: The file; its suffix determines the format. `load` reads .json.
+            path: The file; its suffix determines the format. `load` reads .json, `verify` .audit.json.
 
         Raises:
             WhyformerError: If the suffix is of no known format.
@@ -290,7 +305,7 @@ class Action:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Action):
             return NotImplemented
-        pairs = [(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)]
+        pairs = [(getattr(self, one.name), getattr(other, one.name)) for one in fields(self) if one.compare]
         return all(
             np.array_equal(first, second, equal_nan=True)
             if isinstance(first, np.ndarray) and isinstance(second, np.ndarray)
