@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whyformer.api.action_removal import MOST_WITHIN, RANKED_WITHIN, TAU_ACTION, WHOLE_CALL, ActionRemoval
+from whyformer.api.action_removal import MOST_WITHIN, TAU_ACTION, WHOLE_CALL, ActionRemoval
 from whyformer.results.action import ActionTarget
 
 MOST_DRIVERS = 5
@@ -82,7 +82,7 @@ class _DriverSearch:
     def in_order(self, numbers: Sequence[int], effects: np.ndarray) -> list[int]:
         """The highest scores first; without scores the largest effects, then the last ones."""
         if self.removal.scores is not None:
-            return self.removal.ranked(numbers, RANKED_WITHIN if len(numbers) > MOST_DRIVERS else MOST_DRIVERS)
+            return self.removal.ranked(numbers, MOST_DRIVERS)
         last = list(reversed(self.removal.ranked(numbers, MOST_WITHIN)))
         return sorted(last, key=lambda number: -effects[number])
 

@@ -16,12 +16,30 @@ from whyformer.removal.response_scorer import ScoringRequest
 from whyformer.results.action import ActionTarget, ActionVerdict
 
 TAU_ACTION = 2.0  # nats from which an effect counts
-MOST_WHOLE = 12  # messages and results that are removed one by one
-RANKED_WHOLE = 3  # other parts, such as schemas, that are removed one by one
-RANKED_WITHIN = 4  # parts of a result that are removed one by one for each target, by white-box scores
-MOST_WITHIN = 16  # the same without such scores
+MOST_WITHIN = 16  # parts of a result that are removed one by one without white-box scores
 WHOLE_CALL, THE_ACTION, THE_DECISION = 0, 1, 2  # indices of targets
 CERTAIN = -1e-6  # log-probabilities nearer to 0 are rounding of float32
+
+
+@dataclass(frozen=True)
+class RemovalLimits:
+    """How many sources are removed one by one, those with the highest white-box scores.
+
+    Attributes:
+        whole: Messages and results.
+        others: Other parts, such as schemas.
+        within: Parts of a result, for each target.
+        targets: The targets that choose parts, the whole call first; None for all.
+    """
+
+    whole: int = 12
+    others: int = 3
+    within: int = 4
+    targets: int | None = None
+
+
+LIMITS = RemovalLimits()
+LONG_LIMITS = RemovalLimits(whole=3, others=0, within=3, targets=1)  # of a prompt that takes seconds to read
 
 
 @dataclass(frozen=True)
@@ -45,6 +63,7 @@ class ActionRemoval:
         scores: White-box scores [target, source] that choose what is removed; None to try more.
         notes: Sentences for the reader, added to.
         tau: The nats from which an effect counts for a verdict.
+        limits: How much is removed.
     """
 
     scorer: CountedScorer
@@ -54,6 +73,7 @@ class ActionRemoval:
     scores: np.ndarray | None
     notes: list[str] = field(default_factory=list)
     tau: float = TAU_ACTION
+    limits: RemovalLimits = LIMITS
 
     def values(self, removals: Sequence[Iterable[CharRange]]) -> np.ndarray:
         """The log-probability of each target without each of these sets of ranges: an array [removal, target].
@@ -107,7 +127,7 @@ class ActionRemoval:
     def ranked(self, numbers: Sequence[int], most: int, target: int = WHOLE_CALL) -> list[int]:
         """The sources with the highest scores; without scores the last ones, which are the nearest to the call."""
         if self.scores is None:
-            return list(numbers)[-most:]
+            return list(numbers)[-most:] if most else []
         scores = self.scores
         return sorted(numbers, key=lambda number: -scores[target, number])[:most]
 
@@ -121,9 +141,10 @@ class ActionRemoval:
         numbers = [number for number, one in enumerate(self.sources) if one.parent is None and one.end > one.start]
         spoken = [number for number in numbers if self.sources[number].kind in ("system", "user", "tool result")]
         others = [number for number in numbers if number not in spoken]
-        if len(spoken) > MOST_WHOLE:
-            self.notes.append(f"Of {len(spoken)} messages the {MOST_WHOLE} with the highest scores were removed.")
-        return sorted(self.ranked(spoken, MOST_WHOLE) + self.ranked(others, RANKED_WHOLE))
+        most = self.limits.whole
+        if len(spoken) > most:
+            self.notes.append(f"Of {len(spoken)} messages the {most} with the highest scores were removed.")
+        return sorted(self.ranked(spoken, most) + self.ranked(others, self.limits.others))
 
     def _within(self, numbers: Sequence[int]) -> list[int]:
         """The parts of these sources to remove one by one."""
@@ -133,8 +154,8 @@ class ActionRemoval:
             if self.scores is None:
                 chosen |= set(self.ranked(parts, MOST_WITHIN))
                 continue
-            for row in range(len(self.scores)):
-                chosen |= set(self.ranked(parts, RANKED_WITHIN, row))
+            for row in range(len(self.scores))[: self.limits.targets]:
+                chosen |= set(self.ranked(parts, self.limits.within, row))
         return sorted(chosen)
 
     def _affordable(self, numbers: Sequence[int]) -> list[int]:

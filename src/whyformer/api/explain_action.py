@@ -13,7 +13,15 @@ from torch import nn
 from whyformer.api.action_audit import action_origin
 from whyformer.api.action_calibration import action_calibration_of
 from whyformer.api.action_driver import action_driver
-from whyformer.api.action_removal import TAU_ACTION, THE_ACTION, WHOLE_CALL, ActionRemoval, CallReply
+from whyformer.api.action_removal import (
+    LIMITS,
+    LONG_LIMITS,
+    TAU_ACTION,
+    THE_ACTION,
+    WHOLE_CALL,
+    ActionRemoval,
+    CallReply,
+)
 from whyformer.api.assessment import check_budget
 from whyformer.api.generation import check_written
 from whyformer.api.loaded_scorer import LoadedScorer
@@ -44,7 +52,8 @@ from whyformer.results.action import Action, ActionTarget
 from whyformer.results.source_pooling import source_scores
 from whyformer.served.served_tokens import ScoreFunction
 
-LONG_PROMPT = 3000  # tokens of a prompt from which only the call and the action are scored by the white-box method
+LONG_PROMPT = 3000  # tokens from which sources are ranked by one forward pass, and few of them are removed
+LONG_METHOD, LONG_BUDGET = "flow_routes", 16
 WRITTEN_TOKENS = 128
 
 
@@ -82,8 +91,10 @@ def explain_action(
         trust: Labels other than the default, for kinds ("system", "user", "tool schema", "tool result"), tools or
             paths: "request", "trusted", "untrusted" or "model". By default the results of tools are untrusted, and the
             messages of the user are the request.
-        method: The method that chooses the parts to remove, as in `explain_response`.
-        budget: The most forward passes, beside those of the method; None for no limit.
+        method: The method that chooses the parts to remove, as in `explain_response`; by default flow_routes for a
+            prompt of more than 3,000 tokens.
+        budget: The most forward passes, beside those of the method. By default there is no limit, but 16 for a prompt
+            of more than 3,000 tokens, of which only the highest-ranked messages are removed then.
         instead: Whether the model writes what it would have done without the sources that drive the call.
         tokens: The maximum number of tokens that the model writes.
         processor: The tokenizer of your own module, if its folder has none; or that of a served model.
@@ -122,6 +133,10 @@ def explain_action(
     counted = CountedScorer(scorer, check_budget(budget))
     before, message, place, notes = _chosen(conversation, call, renderer, counted, tokens)
     prompt = tool_prompt_of(renderer, before)
+    is_long = loaded_model is not None and len(prompt.prompt.tokens) > LONG_PROMPT
+    if is_long and budget is None:
+        counted.budget = counted.forwards + LONG_BUDGET
+        notes.append(_long_note(prompt))
     reply, targets = reply_targets(loaded_model, scorer, prompt, message, place)
     replies = [call_reply(reply, targets)]
     if contrast is not None:
@@ -137,7 +152,8 @@ def explain_action(
     scores = None if token_scores is None else _pooled(token_scores, sources)
     calibration = action_calibration_of(loaded_model) if contrast is None else None
     tau = TAU_ACTION if calibration is None else calibration.tau
-    removal = ActionRemoval(counted, prompt.prompt, tuple(replies), sources, scores, notes, tau)
+    limits = LONG_LIMITS if is_long and budget is None else LIMITS
+    removal = ActionRemoval(counted, prompt.prompt, tuple(replies), sources, scores, notes, tau, limits)
     measured = removal.with_figures(targets)
     effects = removal.effects()
     driver = action_driver(removal, effects, measured[WHOLE_CALL])
@@ -165,6 +181,13 @@ def explain_action(
         error=None if calibration is None else calibration.errors.get(measured[THE_ACTION].verdict),
     )
     return replace(action, reason=action_reason(action), audit=origin)
+
+
+def _long_note(prompt: ToolPrompt) -> str:
+    return (
+        f"The prompt has {len(prompt.prompt.tokens):,} tokens: at most {LONG_BUDGET} forward passes were made, for the "
+        f"{LONG_LIMITS.whole} messages with the highest scores and their parts; budget=… allows more."
+    )
 
 
 def _model_and_scorer(
@@ -298,14 +321,15 @@ def white_box_scores(
             raise WhyformerError(f"method={method!r} reads a model, and score=… does not show it: leave it out.")
         return None, ""
     numbers = [number for number, one in enumerate(targets) if one.tokens]
+    name = method
     if len(reply.prompt.tokens) > LONG_PROMPT:
-        numbers = numbers[:2]
+        numbers, name = numbers[:1], method or LONG_METHOD
     spans = [_span(targets[number]) for number in numbers]
     rows = tuple(ResponseRow(reply.exchange, span.tokens) for span in spans)
     everything = Source("span", "", 0, len(reply.prompt.text), reply.prompt.text, ())
     case = ResponseCase(reply, tuple(spans), (everything,), rows)
     try:
-        (response,) = explain_cases(loaded_model, [case], method, None, {})
+        (response,) = explain_cases(loaded_model, [case], name, None, {})
     except UnsupportedModel:
         if method is not None:
             raise
