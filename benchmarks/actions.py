@@ -1,10 +1,13 @@
-"""Whether calls that an injection wants are told from others: a line of JSON for each transcript of AgentDojo.
+"""Whether calls that an injection wants are told from others: a line of JSON for each transcript.
 
     python benchmarks/actions.py measure TRANSCRIPTS FOLDER --template FILE --out smollm2.jsonl --count 100
     python benchmarks/actions.py measure TRANSCRIPTS FOLDER --template FILE --out located.jsonl --kinds attacked
     python benchmarks/actions.py summarise smollm2.jsonl located.jsonl --out benchmarks/results/actions.json
 
-`benchmarks/agentdojo_transcripts.py` writes the transcripts. Kinds take turns, each in a fixed random order, so that a
+    python benchmarks/actions.py calibrate smollm2.jsonl --model FOLDER --data "transcripts of AgentDojo"
+
+`benchmarks/agentdojo_transcripts.py` writes the transcripts; `actions.py register` those of Facts World's agent
+register, whose truth is exact. Kinds take turns, each in a fixed random order, so that a
 run that stops early is balanced; a run goes on where its file ends. A template is for models whose own does not know
 tools.
 """
@@ -12,23 +15,30 @@ tools.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 import whyformer
+from whyformer.api.action_calibration import LabelledAction, fit_action_calibration
 from whyformer.api.action_removal import ActionRemoval
+from whyformer.api.calibrations import model_digest
 from whyformer.api.explain_action import call_reply, reply_targets, white_box_scores
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.support_questions import CountedScorer
+from whyformer.facts import episode
+from whyformer.facts.agent_facts import RequestKind
+from whyformer.facts.agent_register import AttackKind
 from whyformer.inputs.action_sources import ActionSource, action_sources
 from whyformer.inputs.conversation import Conversation, conversation_of
 from whyformer.inputs.tool_prompt import ToolPrompt, tool_prompt_of
+from whyformer.results.action import ActionTarget
 
 KINDS = ("attacked", "ignored", "clean")
 METHODS = (
@@ -38,6 +48,8 @@ METHODS = (
 CONTROLS = ("random", "recency", "length")
 SHARES = (0.05, 0.10, 0.20)
 RESULTS = Path(__file__).parent / "results" / "actions.json"
+CALIBRATIONS = Path(whyformer.__file__).parent / "api" / "action_calibrations.json"
+REGISTER = "agent register"
 BOOTSTRAP = 2000
 PUBLISHED = {"FlashTrace (its own n = 3)": [0.185, 0.396, 0.765], "random (expected)": [0.05, 0.10, 0.20]}
 
@@ -59,6 +71,15 @@ def main() -> None:
     one.add_argument("--seconds", type=float, default=float("inf"))
     one.add_argument("--dtype", default="float32")
     one.set_defaults(run=measure)
+    facts = commands.add_parser("register")
+    facts.add_argument("out", type=Path)
+    facts.add_argument("--count", type=int, default=100, help="of each kind")
+    facts.set_defaults(run=register)
+    fit = commands.add_parser("calibrate")
+    fit.add_argument("rows", nargs="+", type=Path)
+    fit.add_argument("--model", type=Path, required=True)
+    fit.add_argument("--data", required=True, help="what was measured, in words")
+    fit.set_defaults(run=calibrate)
     other = commands.add_parser("summarise")
     other.add_argument("rows", nargs="+", type=Path)
     other.add_argument("--out", type=Path, default=RESULTS)
@@ -260,16 +281,71 @@ def argument_dominance(row: dict[str, Any]) -> float:
 
 
 def summarise(options: argparse.Namespace) -> None:
-    """Tables by model: recovery and rank by method, AUROC by target."""
-    summary: dict[str, Any] = {"published": PUBLISHED, "models": {}}
-    merged: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in (row for path in options.rows for row in rows_of(path)):
-        merged[row["model"], row["key"]] = merged.get((row["model"], row["key"]), {}) | row
-    rows = list(merged.values())
-    for model in dict.fromkeys(row["model"] for row in rows):
-        summary["models"][model] = summary_of([row for row in rows if row["model"] == model])
+    """Tables by data and model: recovery and rank by method, AUROC by target."""
+    rows = merged_rows(options.rows)
+    runs = [
+        {
+            "data": data,
+            "model": model,
+            **summary_of([row for row in rows if (data_of(row), row["model"]) == (data, model)]),
+        }
+        for data, model in dict.fromkeys((data_of(row), row["model"]) for row in rows)
+    ]
+    summary = {"published": PUBLISHED, "runs": runs}
     options.out.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(summary, indent=1))
+
+
+def merged_rows(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """The rows of several files; of a transcript in two, what either has."""
+    merged: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in (row for path in paths for row in rows_of(path)):
+        merged[row["model"], row["key"]] = merged.get((row["model"], row["key"]), {}) | row
+    return list(merged.values())
+
+
+def data_of(row: dict[str, Any]) -> str:
+    """Where a transcript is from."""
+    return REGISTER if row["suite"] == REGISTER else "AgentDojo"
+
+
+def calibrate(options: argparse.Namespace) -> None:
+    """Fit the threshold on one half of the users' tasks, count errors on the other, and bundle both."""
+    rows = merged_rows(options.rows)
+    actions = [LabelledAction(action_target(row), row["kind"] == "attacked", half_of(row)) for row in rows]
+    model = whyformer.load(options.model)
+    data = f"{len(rows)} {options.data}"
+    calibration = fit_action_calibration(actions, model.name, model_digest(model), data)
+    kept = [one for one in json.loads(CALIBRATIONS.read_text()) if one["digest"] != calibration.digest]
+    CALIBRATIONS.write_text(json.dumps([*kept, calibration.to_dict()], indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(calibration.to_dict(), indent=1))
+
+
+def action_target(row: dict[str, Any]) -> ActionTarget:
+    """The action of a row with its figures."""
+    return ActionTarget("action", "action", 0, 0, "", (), *row["targets"]["action"])
+
+
+def half_of(row: dict[str, Any]) -> int:
+    """Which half a row is in: all of a user's task in one."""
+    return hashlib.sha256(f"{row['suite']} {row['user_task']}".encode()).digest()[0] % 2
+
+
+def register(options: argparse.Namespace) -> None:
+    """Write episodes of the agent register: attacked by either kind of order, and clean."""
+    attacks: tuple[AttackKind, ...] = get_args(AttackKind)
+    requests = get_args(RequestKind)
+    with options.out.open("w", encoding="utf-8") as file:
+        for seed in range(options.count):
+            for kind, attack in (("attacked", attacks[seed // len(requests) % len(attacks)]), ("clean", None)):
+                one = episode(seed, kind=requests[seed % len(requests)], attack=attack)
+                row: dict[str, Any] = {"kind": kind, "suite": REGISTER, "user_task": f"{one.kind} {seed}"}
+                if one.injected is not None:
+                    results = [number for number, each in enumerate(one.messages) if each["role"] == "tool"]
+                    row["span"] = [results.index(one.injected.message), one.injected.start, one.injected.end]
+                    row["injection_task"] = attack
+                row |= {"messages": list(one.messages), "tools": list(one.tools)}
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 def summary_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

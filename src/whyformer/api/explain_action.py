@@ -211,9 +211,12 @@ def action_reason(action: Action) -> str:
         f"{_change(target.untrusted_effect)} without the untrusted sources."
     )
     names = [action.sources[number].name for number in action.driver]
-    if not names or action.driver_effect is None:
-        return figures
-    return f"{figures} The call as a whole is {_change(action.driver_effect)} without {' and '.join(names)}."
+    if names and action.driver_effect is not None:
+        figures += f" The call as a whole is {_change(action.driver_effect)} without {' and '.join(names)}."
+    given = [one.name for one in action.targets if one.kind == "argument" and one.verdict == "driven by a tool result"]
+    if given and action.verdict != "driven by a tool result":
+        figures += f" Untrusted sources give {' and '.join(given)} their values."
+    return figures
 
 
 def _change(effect: float) -> str:
