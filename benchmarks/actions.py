@@ -28,8 +28,8 @@ import numpy as np
 import whyformer
 from whyformer.api.action_calibration import LabelledAction, fit_action_calibration
 from whyformer.api.action_removal import ActionRemoval
+from whyformer.api.action_targets import call_reply, reply_targets, white_box_scores
 from whyformer.api.calibrations import model_digest
-from whyformer.api.explain_action import call_reply, reply_targets, white_box_scores
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.support_questions import CountedScorer
 from whyformer.facts import episode

@@ -10,7 +10,7 @@ import torch
 import whyformer
 from made_actions import ASKED, EVIL, GOOD, QWEN, explained, planted
 from tiny_agents import TOOLS, agent, called, result
-from whyformer.api.action_removal import log_odds
+from whyformer.api.action_removal import decision_odds
 from whyformer.errors import WhyformerError
 from whyformer.render.action_page import action_page
 from whyformer.render.action_view import action_view
@@ -123,8 +123,8 @@ def test_the_targets_are_the_call_the_action_its_parts_and_the_arguments():
 
 def test_the_decision_is_measured_by_log_odds_that_stay_finite():
     chances = np.array([0.9, 0.5, 1e-9])
-    np.testing.assert_allclose(log_odds(np.log(chances)), np.log(chances / (1 - chances)), rtol=1e-9)
-    assert log_odds(np.array([0.0]))[0] == pytest.approx(-np.log(1e-6), rel=1e-5)
+    np.testing.assert_allclose(decision_odds(np.log(chances)), np.log(chances / (1 - chances)), rtol=1e-9)
+    assert decision_odds(np.array([0.0]))[0] == pytest.approx(-np.log(1e-6), rel=1e-5)
 
 
 def test_an_argument_named_like_a_part_of_the_call_has_a_name_of_its_own():

@@ -24,6 +24,7 @@ from whyformer.results.action import Action
 from whyformer.results.schema import read_field, read_integer, read_mapping
 
 NOT_COMPARED = ("notes", "token_scores")  # the notes of another version may differ; scores have a check of their own
+CALLS = ("call", "contrast")  # settings that are part of the input
 KNOWN_FIELDS = (*(name for name in AUDIT_FIELDS if name not in ("explanation", "controls")), "action")
 
 
@@ -63,15 +64,14 @@ class ActionOrigin:
         return type(None), ()
 
 
-def action_origin(
-    loaded_model: LoadedModel, conversation: Conversation, calls: Mapping[str, Any], settings: Mapping[str, Any]
-) -> ActionOrigin:
+def action_origin(loaded_model: LoadedModel, conversation: Conversation, settings: Mapping[str, Any]) -> ActionOrigin:
     """Record the arguments of an explanation now."""
     given = {
         "messages": [message_document(one) for one in conversation.messages],
         "tools": [dict(one) for one in conversation.tools],
-        **{name: _plain_call(one) for name, one in calls.items()},
+        **{name: _plain_call(settings[name]) for name in CALLS},
     }
+    settings = {name: one for name, one in settings.items() if name not in CALLS}
     settings = {**settings, "trust": None if settings["trust"] is None else dict(settings["trust"])}
     template = getattr(loaded_model.tokenizer, "chat_template", None)
     module = weakref.ref(loaded_model.model)

@@ -1,4 +1,4 @@
-"""What drives a call: the fewest untrusted sources without which it loses half of what all of them add."""
+"""The driver of a call: the fewest untrusted sources without which it loses half of what all of them add."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def action_driver(removal: ActionRemoval, effects: np.ndarray, target: ActionTar
     """The fewest untrusted sources without which the call loses half of what all of them add.
 
     The parts with the largest effects go first. Where several say the same, none has an effect by itself: then whole
-    results are removed one after the other until the call loses enough, and those that are not needed are put back.
-    What remains gives way to its own parts where these suffice.
+    results are removed in turn until the call loses enough, and those that are not needed are put back. Each result
+    gives way to its own parts where these suffice.
     """
     wanted = target.untrusted_effect / 2
     if wanted < TAU_ACTION / 2:

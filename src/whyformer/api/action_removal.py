@@ -18,7 +18,7 @@ from whyformer.results.action import ActionTarget, ActionVerdict
 TAU_ACTION = 2.0  # nats from which an effect counts
 MOST_WITHIN = 16  # parts of a result that are removed one by one without white-box scores
 WHOLE_CALL, THE_ACTION, THE_DECISION = 0, 1, 2  # indices of targets
-CERTAIN = -1e-6  # log-probabilities nearer to 0 are rounding of float32
+LARGEST_LOG_PROBABILITY = -1e-6  # log-probabilities nearer to 0 are rounding of float32
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ActionRemoval:
             requests = [ScoringRequest(one, reply.tokens, reply.text) for one in variants]
             each = self.scorer.log_probabilities(requests, whole)
             own_values = np.array([[one[list(own)].sum() for own in reply.targets] for one in each])
-            own_values[:, THE_DECISION] = log_odds(own_values[:, THE_DECISION])
+            own_values[:, THE_DECISION] = decision_odds(own_values[:, THE_DECISION])
             totals.append(own_values)
         values: np.ndarray = totals[0] if len(totals) == 1 else totals[0] - totals[1]
         return values
@@ -132,7 +132,9 @@ class ActionRemoval:
         return sorted(numbers, key=lambda number: -scores[target, number])[:most]
 
     def instead(self, driver: Sequence[int], tokens: int) -> str | None:
-        """The reply that the model would write without these sources; None if it can only score."""
+        """The reply that the model would write without these sources; None if there are none, or it cannot write."""
+        if not driver or not self.scorer.has_spare(1):
+            return None
         removed = sorted(self.place(number) for number in driver)
         return self.scorer.write_all(self.scorer.scorer.variant(self.prompt, removed), tokens)
 
@@ -171,9 +173,9 @@ class ActionRemoval:
         return bool((np.abs(effects) >= TAU_ACTION / 2).any())
 
 
-def log_odds(log_probabilities: np.ndarray) -> np.ndarray:
+def decision_odds(log_probabilities: np.ndarray) -> np.ndarray:
     """log p − log(1 − p)."""
-    below = np.minimum(log_probabilities, CERTAIN)
+    below = np.minimum(log_probabilities, LARGEST_LOG_PROBABILITY)
     odds: np.ndarray = below - np.log(-np.expm1(below))
     return odds
 

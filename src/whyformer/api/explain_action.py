@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from whyformer.api.action_audit import action_origin
-from whyformer.api.action_calibration import action_calibration_of
+from whyformer.api.action_calibration import ActionCalibration, action_calibration_of
 from whyformer.api.action_driver import action_driver
 from whyformer.api.action_removal import (
     LIMITS,
@@ -21,16 +20,23 @@ from whyformer.api.action_removal import (
     WHOLE_CALL,
     ActionRemoval,
     CallReply,
+    RemovalLimits,
+)
+from whyformer.api.action_targets import (
+    LONG_PROMPT,
+    call_reply,
+    matching_targets,
+    pooled_scores,
+    reply_targets,
+    white_box_scores,
 )
 from whyformer.api.assessment import check_budget
 from whyformer.api.generation import check_written
 from whyformer.api.loaded_scorer import LoadedScorer
-from whyformer.api.replies import Reply, reply_of
-from whyformer.api.response_case import ResponseCase, explain_cases
 from whyformer.api.served_scorer import ServedScorer
 from whyformer.api.support_questions import CountedScorer
-from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.inputs.action_sources import ActionSource, action_sources
+from whyformer.errors import WhyformerError
+from whyformer.inputs.action_sources import action_sources
 from whyformer.inputs.conversation import (
     ChatMessage,
     Conversation,
@@ -40,20 +46,12 @@ from whyformer.inputs.conversation import (
     parse_calls,
     reply_message,
 )
-from whyformer.inputs.prompt_encoding import EncodedPrompt, encode_prompt
-from whyformer.inputs.prompt_tokens import tokens_on
-from whyformer.inputs.sources import Source
-from whyformer.inputs.spans import Span
-from whyformer.inputs.teacher_forcing import ResponseRow
-from whyformer.inputs.tool_prompt import CallPlaces, ToolPrompt, reply_with_calls, tool_prompt_of
-from whyformer.inputs.verdicts import NOT_CALIBRATED
+from whyformer.inputs.tool_prompt import ToolPrompt, tool_prompt_of
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.results.action import Action, ActionTarget
-from whyformer.results.source_pooling import source_scores
 from whyformer.served.served_tokens import ScoreFunction
 
-LONG_PROMPT = 3000  # tokens from which sources are ranked by one forward pass, and few of them are removed
-LONG_METHOD, LONG_BUDGET = "flow_routes", 16
+LONG_BUDGET = 16
 WRITTEN_TOKENS = 128
 
 
@@ -133,31 +131,22 @@ def explain_action(
     counted = CountedScorer(scorer, check_budget(budget))
     before, message, place, notes = _chosen(conversation, call, renderer, counted, tokens)
     prompt = tool_prompt_of(renderer, before)
-    is_long = loaded_model is not None and len(prompt.prompt.tokens) > LONG_PROMPT
-    if is_long and budget is None:
-        counted.budget = counted.forwards + LONG_BUDGET
-        notes.append(_long_note(prompt))
+    limits = LIMITS if loaded_model is None or budget is not None else _limits(counted, prompt, notes)
     reply, targets = reply_targets(loaded_model, scorer, prompt, message, place)
-    replies = [call_reply(reply, targets)]
-    if contrast is not None:
-        rival, rival_targets = reply_targets(loaded_model, scorer, prompt, reply_message(contrast), 0)
-        replies.append(call_reply(rival, _matching(targets, rival_targets)))
+    rival = () if contrast is None else (_rival(loaded_model, scorer, prompt, contrast, targets),)
+    replies = (call_reply(reply, targets), *rival)
     sources = action_sources(prompt, trust)
     settings = {"trust": trust, "method": method, "budget": budget, "instead": instead, "tokens": tokens}
-    origin = None
-    if loaded_model is not None:
-        written = message.calls[0] if call is None and not conversation.messages[-1].calls else call
-        origin = action_origin(loaded_model, conversation, {"call": written, "contrast": contrast}, settings)
+    settings |= {"call": _given(call, conversation, message), "contrast": contrast}
+    origin = loaded_model and action_origin(loaded_model, conversation, settings)
     token_scores, name = white_box_scores(loaded_model, reply, targets, method)
-    scores = None if token_scores is None else _pooled(token_scores, sources)
+    scores = None if token_scores is None else pooled_scores(token_scores, sources)
     calibration = action_calibration_of(loaded_model) if contrast is None else None
     tau = TAU_ACTION if calibration is None else calibration.tau
-    limits = LONG_LIMITS if is_long and budget is None else LIMITS
-    removal = ActionRemoval(counted, prompt.prompt, tuple(replies), sources, scores, notes, tau, limits)
+    removal = ActionRemoval(counted, prompt.prompt, replies, sources, scores, notes, tau, limits)
     measured = removal.with_figures(targets)
     effects = removal.effects()
     driver = action_driver(removal, effects, measured[WHOLE_CALL])
-    text = removal.instead(driver.sources, tokens) if instead and driver.sources and counted.has_spare(1) else None
     action = Action(
         prompt=prompt.prompt,
         call=message.calls[place],
@@ -170,24 +159,54 @@ def explain_action(
         model=scorer.name,
         driver=driver.sources,
         driver_effect=driver.lost,
-        instead=text,
+        instead=removal.instead(driver.sources, tokens) if instead else None,
         method=name,
         token_scores=token_scores,
         contrast=None if contrast is None else reply_message(contrast).calls[0],
         forwards=counted.forwards,
         notes=tuple(dict.fromkeys(removal.notes)),
-        tau=tau,
-        calibration=NOT_CALIBRATED if calibration is None else calibration.data,
-        error=None if calibration is None else calibration.errors.get(measured[THE_ACTION].verdict),
+        audit=origin,
     )
-    return replace(action, reason=action_reason(action), audit=origin)
+    return _with_reason(action, calibration)
 
 
-def _long_note(prompt: ToolPrompt) -> str:
-    return (
-        f"The prompt has {len(prompt.prompt.tokens):,} tokens: at most {LONG_BUDGET} forward passes were made, for the "
+def _rival(
+    loaded_model: LoadedModel | None,
+    scorer: LoadedScorer | ServedScorer,
+    prompt: ToolPrompt,
+    contrast: Any,
+    targets: Sequence[ActionTarget],
+) -> CallReply:
+    """The call of a contrast, with its parts in the order of the targets."""
+    reply, others = reply_targets(loaded_model, scorer, prompt, reply_message(contrast), 0)
+    return call_reply(reply, matching_targets(targets, others))
+
+
+def _given(call: Any, conversation: Conversation, message: ChatMessage) -> Any:
+    """The call as it was given, or as the model wrote it."""
+    return message.calls[0] if call is None and not conversation.messages[-1].calls else call
+
+
+def _with_reason(action: Action, calibration: ActionCalibration | None) -> Action:
+    """The action with the reason of its verdict, and how often that is wrong where its model was calibrated."""
+    action = replace(action, reason=action_reason(action))
+    if calibration is None:
+        return action
+    error = calibration.errors.get(action.verdict)
+    return replace(action, tau=calibration.tau, calibration=calibration.data, error=error)
+
+
+def _limits(scorer: CountedScorer, prompt: ToolPrompt, notes: list[str]) -> RemovalLimits:
+    """How much is removed without a budget: of a long prompt less, with a budget and a note."""
+    count = len(prompt.prompt.tokens)
+    if count <= LONG_PROMPT:
+        return LIMITS
+    scorer.budget = scorer.forwards + LONG_BUDGET
+    notes.append(
+        f"The prompt has {count:,} tokens: at most {LONG_BUDGET} forward passes were made, for the "
         f"{LONG_LIMITS.whole} messages with the highest scores and their parts; budget=… allows more."
     )
+    return LONG_LIMITS
 
 
 def _model_and_scorer(
@@ -250,104 +269,3 @@ def _chosen(
             f"{scorer.scorer.name} calls no tool after these messages, but writes {text.strip()!r:.60}: give call=…."
         )
     return before, ChatMessage("assistant", "", calls[:1]), 0, ["The call is what the model itself would do."]
-
-
-def reply_targets(
-    loaded_model: LoadedModel | None,
-    scorer: LoadedScorer | ServedScorer,
-    prompt: ToolPrompt,
-    message: ChatMessage,
-    place: int,
-) -> tuple[Reply, tuple[ActionTarget, ...]]:
-    """The reply that makes the call, and its targets."""
-    renderer: Any = scorer if loaded_model is None else loaded_model
-    text, places = reply_with_calls(renderer, prompt, message)
-    if loaded_model is None:
-        reply = Reply(
-            prompt.prompt, text, scorer.response(prompt.prompt, text), EncodedPrompt(prompt.prompt).exchange([])
-        )
-    else:
-        reply = reply_of(loaded_model, encode_prompt(loaded_model, prompt.conversation), text)
-    targets = _targets(reply, places[place])
-    if not targets[THE_ACTION].tokens or len(reply.tokens) == 1:
-        raise WhyformerError(
-            f"{scorer.name} returned one number for the call, so that its parts cannot be told apart: return a (text, "
-            "log-probability) pair for each token."
-        )
-    return reply, targets
-
-
-def _targets(reply: Reply, places: CallPlaces) -> tuple[ActionTarget, ...]:
-    """The whole call, the action, the decision, the name, and each argument."""
-    ranges = [places.decision, places.name, *places.arguments.values()]
-    order = sorted(range(len(ranges)), key=lambda number: ranges[number])
-    tokens = dict(zip(order, tokens_on([ranges[number] for number in order], reply.tokens, reply.text), strict=True))
-    start, end = places.decision
-    marks = (number for number, one in enumerate(reply.tokens) if one.is_special and start <= one.start < end)
-    decision = tuple(sorted({*tokens[0], *marks}))
-    whole_range = start, max(stop for _, stop in ranges)
-    action = tuple(sorted({*decision, *tokens[1]}))
-    whole = tuple(sorted({*action, *(one for own in tokens.values() for one in own)}))
-    rows: list[tuple[Any, str, tuple[int, int], tuple[int, ...]]] = [
-        ("call", "call", whole_range, whole),
-        ("action", "action", (start, places.name[1]), action),
-        ("decision", "decision", places.decision, decision),
-        ("name", "name", places.name, tokens[1]),
-    ]
-    rows += [
-        ("argument", name, own, tokens[number])
-        for number, (name, own) in enumerate(places.arguments.items(), 2)
-        if tokens[number]
-    ]
-    return tuple(
-        ActionTarget(kind, name, *own, reply.text[slice(*own)], numbers, 0.0, 0.0, 0.0, 0.0)
-        for kind, name, own, numbers in rows
-    )
-
-
-def call_reply(reply: Reply, targets: Sequence[ActionTarget]) -> CallReply:
-    return CallReply(reply.text, reply.tokens, tuple(one.tokens for one in targets))
-
-
-def _matching(targets: Sequence[ActionTarget], others: Sequence[ActionTarget]) -> tuple[ActionTarget, ...]:
-    """The targets of another call under the same names; without tokens if it lacks one."""
-    known = {(one.kind, one.name): one for one in others}
-    return tuple(known.get((one.kind, one.name), replace(one, tokens=())) for one in targets)
-
-
-def white_box_scores(
-    loaded_model: LoadedModel | None, reply: Reply, targets: Sequence[ActionTarget], method: str | None
-) -> tuple[np.ndarray | None, str]:
-    """The scores [target, token of the prompt] of a method that reads the model, and its name."""
-    if loaded_model is None:
-        if method is not None:
-            raise WhyformerError(f"method={method!r} reads a model, and score=… does not show it: leave it out.")
-        return None, ""
-    numbers = [number for number, one in enumerate(targets) if one.tokens]
-    name = method
-    if len(reply.prompt.tokens) > LONG_PROMPT:
-        numbers, name = numbers[:1], method or LONG_METHOD
-    spans = [_span(targets[number]) for number in numbers]
-    rows = tuple(ResponseRow(reply.exchange, span.tokens) for span in spans)
-    everything = Source("span", "", 0, len(reply.prompt.text), reply.prompt.text, ())
-    case = ResponseCase(reply, tuple(spans), (everything,), rows)
-    try:
-        (response,) = explain_cases(loaded_model, [case], name, None, {})
-    except UnsupportedModel:
-        if method is not None:
-            raise
-        return None, ""
-    assert response.token_scores is not None
-    scores = np.tile(response.token_scores[:1], (len(targets), 1))  # of the whole call where no own are made
-    scores[numbers] = response.token_scores
-    return scores.astype(np.float32), response.method
-
-
-def _span(target: ActionTarget) -> Span:
-    return Span(target.start, target.end, target.text, target.tokens)
-
-
-def _pooled(token_scores: np.ndarray, sources: Sequence[ActionSource]) -> np.ndarray:
-    """The scores [target, source] of sources."""
-    parts = [Source(one.kind, one.name, one.start, one.end, one.text, one.tokens) for one in sources]
-    return source_scores(token_scores, parts, "positive", leave_out_first=True)
