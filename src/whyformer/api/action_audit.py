@@ -122,7 +122,8 @@ def _model_check(document: Mapping[str, Any], model: LoadedModel, *, is_moved: b
     names = ["architecture"] if is_moved else ["architecture", "name", "place"]
     stated = {"architecture": type(model.model).__name__, "name": model.name, "place": model.place}
     about = read_field(document, "model", read_mapping)
-    return compare_section("model", *({name: one.get(name) for name in names} for one in (about, stated)))
+    kept, own = ({name: one.get(name) for name in names} for one in (about, stated))
+    return compare_section("model", kept, own)
 
 
 def _with_template(model: LoadedModel, template: Any) -> LoadedModel:

@@ -136,9 +136,9 @@ def explain_action(
     rival = () if contrast is None else (_rival(loaded_model, scorer, prompt, contrast, targets),)
     replies = (call_reply(reply, targets), *rival)
     sources = action_sources(prompt, trust)
-    settings = {"trust": trust, "method": method, "budget": budget, "instead": instead, "tokens": tokens}
-    settings |= {"call": _given(call, conversation, message), "contrast": contrast}
-    origin = loaded_model and action_origin(loaded_model, conversation, settings)
+    settings: dict[str, Any] = {"trust": trust, "contrast": contrast, "call": _given(call, conversation, message)}
+    settings |= {"method": method, "budget": budget, "instead": instead, "tokens": tokens}
+    origin = None if loaded_model is None else action_origin(loaded_model, conversation, settings)
     token_scores, name = white_box_scores(loaded_model, reply, targets, method)
     scores = None if token_scores is None else pooled_scores(token_scores, sources)
     calibration = action_calibration_of(loaded_model) if contrast is None else None

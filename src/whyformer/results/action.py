@@ -223,7 +223,7 @@ class Action:
     def _number(self, name: str) -> int:
         names = {one.name: number for number, one in enumerate(self.targets) if one.kind == "argument"}
         longer = {f"{ARGUMENTS}{own}": number for own, number in names.items()}
-        kinds = {one.kind: number for number, one in enumerate(self.targets) if one.kind != "argument"}
+        kinds: dict[str, int] = {one.kind: number for number, one in enumerate(self.targets) if one.kind != "argument"}
         # A part of the call comes before an argument of its name, which has the longer name.
         names = {**names, **longer, **kinds}
         if name not in names:
