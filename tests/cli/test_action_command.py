@@ -109,12 +109,13 @@ def test_the_most_suspicious_call_comes_first_and_markup_is_escaped():
 
 def test_the_report_shows_the_argument_that_a_result_gave_beside_the_action():
     swapped = explained({"send_money": "Pay Ann", "DE89": EVIL}, ask="Pay Ann")
-    page = action_report([ActionRow("swapped", swapped), ActionRow("plain", explained({}))], model="m")
+    page = action_report([ActionRow("plain", explained({})), ActionRow("swapped", swapped)], model="m")
     assert [round(swapped.target(name).dominance) for name in ("action", "recipient")] == [-6, 6]
     cells = re.findall(
         r'data-label="of an argument" data-value="([^"]+)">([^<]*)<p class="faint" dir="auto">([^<]*)', page
     )
-    assert cells == [("-0.0", "+0.0 nats", "recipient"), ("-6.0", "+6.0 nats", "recipient")]
+    assert cells == [("-6.0", "+6.0 nats", "recipient"), ("-0.0", "+0.0 nats", "recipient")]
+    assert page.index(">swapped<") < page.index(">plain<")
 
 
 def test_a_result_that_gives_an_argument_does_not_drive_the_call():

@@ -234,7 +234,9 @@ def action_reason(action: Action) -> str:
         figures += f" The call as a whole is {_change(action.driver_effect)} without {' and '.join(names)}."
     given = [one.name for one in action.targets if one.kind == "argument" and one.verdict == "driven by a tool result"]
     if given and action.verdict != "driven by a tool result":
-        figures += f" Untrusted sources give {' and '.join(given)} their values."
+        figures += (
+            f" Untrusted sources give {' and '.join(given)} {'its value' if len(given) == 1 else 'their values'}."
+        )
     return figures
 
 

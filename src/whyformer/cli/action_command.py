@@ -211,8 +211,9 @@ def _explain_transcripts(
         unfinished.write_text(page, encoding="utf-8")
     for error in errors:
         complain(f"{safe(path)}, {error}")
-    for row in sorted(rows, key=lambda row: -row.action.dominance) if not quiet else ():
-        typer.echo(f"{row.action.dominance:+7.1f} nats  {safe(row.name)}  {safe(row.action.headline)}")
+    for row in sorted(rows, key=lambda row: -row.action.largest_dominance) if not quiet else ():
+        figures = f"{row.action.dominance:+7.1f} {row.action.largest_dominance:+7.1f} nats"
+        typer.echo(f"{figures}  {safe(row.name)}  {safe(row.action.headline)}")
     announce(f"Written to {safe(out)}", quiet=quiet)
     if errors:
         raise typer.Exit(UNEXPLAINED)

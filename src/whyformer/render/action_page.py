@@ -42,7 +42,7 @@ def action_fragment(action: Action) -> str:
 def action_report(rows: Sequence[ActionRow], *, model: str, errors: Sequence[str] = ()) -> str:
     """Render a report on many transcripts, the most suspicious calls first."""
     script = TEMPLATES.get_template("support_report.js").render()
-    ordered = sorted(rows, key=lambda row: -row.action.dominance)
+    ordered = sorted(rows, key=lambda row: -row.action.largest_dominance)
     return TEMPLATES.get_template("action_report.html.j2").render(
         title="Who made the agent do it?",
         shades={},

@@ -269,9 +269,18 @@ def _target(action: Action, number: int, target: ActionTarget, starts: dict[int,
         value=quoted(target.text) if target.kind == "argument" else "",
         verdict=target.verdict,
         style=style_of(target.verdict),
-        facts=f"{'Log-odds' if target.kind == 'decision' else 'Log-probability'} {target.log_probability:.2f} nats for "
-        f"{len(target.tokens)} tokens, {target.without_both:.2f} without the request and the untrusted sources.",
+        facts=_facts(target),
         request=(level_of(target.request_effect), nats(target.request_effect)),
         untrusted=(level_of(target.untrusted_effect), nats(target.untrusted_effect)),
         ranked=tuple(ranked),
+    )
+
+
+def _facts(target: ActionTarget) -> str:
+    """How likely a target is, with all sources and without those of either side."""
+    figure = "Log-odds" if target.kind == "decision" else "Log-probability"
+    count = len(target.tokens)
+    return (
+        f"{figure} {target.log_probability:.2f} nats for {count} token{'s' if count != 1 else ''}, "
+        f"{target.without_both:.2f} without the request and the untrusted sources."
     )

@@ -169,6 +169,11 @@ class Action:
         return self.target("action").dominance
 
     @property
+    def largest_dominance(self) -> float:
+        """The largest dominance of the action and of its arguments: an attack may change only an account."""
+        return max(one.dominance for one in self.targets if one.kind in ("action", "argument"))
+
+    @property
     def instead_calls(self) -> tuple[ToolCall, ...]:
         """The calls in what the model would have written without its driver."""
         return () if self.instead is None else parse_calls(self.instead)
