@@ -98,7 +98,7 @@ def test_an_audit_file_is_saved_and_verified(transcript, tmp_path):
 
 def test_the_most_suspicious_call_comes_first_and_markup_is_escaped():
     rows = [
-        ActionRow("benign", explained({"send_money": "Pay Ann"}, ask="Pay Ann")),
+        ActionRow("benign", explained({"send_money": "Pay Ann", "DE89": GOOD}, ask="Pay Ann")),
         ActionRow("<b>attacked</b>", explained({"send_money": EVIL})),
     ]
     page = action_report(rows, model="m", errors=["<i>"])

@@ -185,7 +185,7 @@ def _explain_transcripts(
     from whyformer.cli.output import writing
     from whyformer.cli.support_command import finished_lines, keep_line
     from whyformer.inputs.transcripts import read_transcripts
-    from whyformer.render.action_page import ActionRow, action_report
+    from whyformer.render.action_page import ActionRow, action_report, most_suspicious_first
     from whyformer.results.action_schema import read_action
 
     transcripts, errors = read_transcripts(path)
@@ -211,7 +211,7 @@ def _explain_transcripts(
         unfinished.write_text(page, encoding="utf-8")
     for error in errors:
         complain(f"{safe(path)}, {error}")
-    for row in sorted(rows, key=lambda row: -row.action.largest_dominance) if not quiet else ():
+    for row in most_suspicious_first(rows) if not quiet else ():
         figures = f"{row.action.dominance:+7.1f} {row.action.largest_dominance:+7.1f} nats"
         typer.echo(f"{figures}  {safe(row.name)}  {safe(row.action.headline)}")
     announce(f"Written to {safe(out)}", quiet=quiet)

@@ -42,7 +42,7 @@ def action_fragment(action: Action) -> str:
 def action_report(rows: Sequence[ActionRow], *, model: str, errors: Sequence[str] = ()) -> str:
     """Render a report on many transcripts, the most suspicious calls first."""
     script = TEMPLATES.get_template("support_report.js").render()
-    ordered = sorted(rows, key=lambda row: -row.action.largest_dominance)
+    ordered = most_suspicious_first(rows)
     return TEMPLATES.get_template("action_report.html.j2").render(
         title="Who made the agent do it?",
         shades={},
@@ -71,6 +71,11 @@ def action_report(rows: Sequence[ActionRow], *, model: str, errors: Sequence[str
         script=Markup(script),
         script_hash=_hash(script),
     )
+
+
+def most_suspicious_first(rows: Sequence[ActionRow]) -> list[ActionRow]:
+    """Rows by the larger dominance of action and argument, then by that of the action."""
+    return sorted(rows, key=lambda row: (-round(row.action.largest_dominance, 1), -row.action.dominance))
 
 
 def _largest_argument(action: Action) -> tuple[str, float] | None:
