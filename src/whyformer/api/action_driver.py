@@ -15,7 +15,7 @@ MOST_DRIVERS = 5
 
 @dataclass(frozen=True)
 class ActionDriver:
-    """Untrusted sources, and how much the log-probability of the call falls without them; empty if there are none."""
+    """Untrusted sources, and how much the log-probability of the call falls without them; may be empty."""
 
     sources: tuple[int, ...] = ()
     lost: float | None = None
@@ -24,7 +24,7 @@ class ActionDriver:
 def action_driver(removal: ActionRemoval, effects: np.ndarray, target: ActionTarget) -> ActionDriver:
     """The fewest untrusted sources without which the call loses half of what all of them add.
 
-    The parts with the largest effects go first. Where several say the same, none has an effect by itself: then whole
+    The parts with the largest effects go first. Where several say the same, none has an effect by itself. Then whole
     results are removed in turn until the call loses enough, and those that are not needed are put back. Each result
     gives way to its own parts where these suffice.
     """

@@ -132,7 +132,7 @@ class ActionRemoval:
         return sorted(numbers, key=lambda number: -scores[target, number])[:most]
 
     def instead(self, driver: Sequence[int], tokens: int) -> str | None:
-        """The reply that the model would write without these sources; None if there are none, or it cannot write."""
+        """The reply that the model would write without these sources; None without sources, or if it cannot write."""
         if not driver or not self.scorer.has_spare(1):
             return None
         removed = sorted(self.place(number) for number in driver)
