@@ -39,8 +39,9 @@ def main() -> None:
     """Write the transcripts, a JSON object per line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("out", type=Path)
+    out: Path = parser.parse_args().out
     lines = [json.dumps(one, ensure_ascii=False) for suite in get_suites(VERSION).values() for one in rows(suite)]
-    parser.parse_args().out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    out.write_text("\n".join(lines) + "\n", encoding="utf-8")
     kinds = [json.loads(line)["kind"] for line in lines]
     print({kind: kinds.count(kind) for kind in sorted(set(kinds))})
 

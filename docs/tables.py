@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import action_tables
 import architecture_tables
 import hybrid_tables
 import install_tables
@@ -841,6 +842,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "support-verdicts": lambda: support_tables.verdicts(RESULTS / "support.json"),
     "support-groups": lambda: support_tables.groups(RESULTS / "support.json"),
     "support-figures": lambda: support_tables.figures(RESULTS / "support.json"),
+    "action-sizes": lambda: action_tables.sizes(RESULTS / "actions.json"),
+    "action-separation": lambda: action_tables.separation(RESULTS / "actions.json"),
+    "action-recovery": lambda: action_tables.recovery(RESULTS / "actions.json"),
+    "action-calibrations": action_tables.calibrations,
+    "action-long": lambda: action_tables.long(RESULTS / "long_actions.json"),
+    "action-example": lambda: action_tables.example(RESULTS / "action_example.json"),
     "survey-drivers": lambda: survey_tables.text_drivers(RESULTS / "surveys.json"),
     "survey-negations": lambda: survey_tables.negations(RESULTS / "surveys.json"),
     "survey-failures": lambda: survey_tables.text_failures(RESULTS / "surveys.json"),

@@ -1,6 +1,7 @@
 """Actions: whose doing a call is, by planted causes; its parts, contrasts and files."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,10 @@ import torch
 import whyformer
 from made_actions import ASKED, EVIL, GOOD, QWEN, explained, planted
 from tiny_agents import TOOLS, agent, called, result
+from whyformer.api.action_removal import decision_odds
 from whyformer.errors import WhyformerError
+from whyformer.render.action_page import action_page
+from whyformer.render.action_view import action_view
 from whyformer.results.action_schema import ACTION
 
 ATTACK = {"send_money": EVIL}
@@ -48,11 +52,36 @@ def test_an_argument_that_comes_from_a_result_is_not_an_injection():
     assert (first.source.text, round(first.effect)) == ("Ann has account DE89.", 6)
 
 
-def test_a_driver_of_two_parts_that_say_the_same_is_both_or_their_result():
+def test_a_driver_of_two_parts_that_say_the_same_is_both():
     content = json.dumps([{"body": EVIL}, {"body": GOOD}, {"body": EVIL}])
     action = explained(ATTACK, content=content)
     assert action.verdict == "driven by a tool result"
-    assert [action.sources[number].name for number in action.driver] == ["read_mail"]
+    assert [action.sources[number].name for number in action.driver] == ["read_mail[0].body", "read_mail[2].body"]
+    assert action.driver_effect == pytest.approx(6.0)
+
+
+def test_a_driver_of_two_results_that_say_the_same_is_a_part_of_each():
+    read = [called("read_mail"), result(f"{GOOD} {EVIL}"), called("read_mail", 1), result(f"{EVIL} {GOOD}", 1)]
+    messages = [ASKED, *read, called("send_money", 2, recipient="DE89", amount=30)]
+    action = whyformer.explain_action(messages, TOOLS, score=planted(ATTACK), processor=QWEN.tokenizer)
+    assert action.verdict == "driven by a tool result"
+    assert [action.sources[number].name for number in action.driver] == [
+        "read_mail 1 sentence 2",
+        "read_mail 2 sentence 1",
+    ]
+    assert action.driver_effect == pytest.approx(6.0)
+
+
+def test_results_that_are_not_needed_are_no_driver_and_a_budget_ends_the_search():
+    contents = [EVIL, GOOD, GOOD, EVIL]
+    read = [one for number, text in enumerate(contents) for one in (called("read_mail", number), result(text, number))]
+    messages = [ASKED, *read, called("send_money", 4, recipient="DE89", amount=30)]
+    options = {"score": planted(ATTACK), "processor": QWEN.tokenizer}
+    action = whyformer.explain_action(messages, TOOLS, **options)
+    assert [action.sources[number].name for number in action.driver] == ["read_mail 1", "read_mail 4"]
+    action = whyformer.explain_action(messages, TOOLS, **options, budget=9)
+    assert (action.driver, action.driver_effect) == ((), None)
+    assert action.forwards <= 9
 
 
 def test_labels_of_trust_change_whose_doing_it_is():
@@ -87,8 +116,31 @@ def test_the_targets_are_the_call_the_action_its_parts_and_the_arguments():
     assert texts["decision"] + texts["name"] == texts["action"]
     assert (texts["recipient"], texts["amount"]) == ("DE89", "30")
     assert texts["call"] == action.text[: action.text.index("30") + 2]
-    parts = sum(action.target(name).log_probability for name in ("decision", "name"))
-    assert action.target("action").log_probability == pytest.approx(parts)
+    odds = action.target("decision").log_probability
+    decision = odds - np.logaddexp(0, odds)  # from the log-odds to the log-probability
+    assert action.target("action").log_probability == pytest.approx(decision + action.target("name").log_probability)
+
+
+def test_the_decision_is_measured_by_log_odds_that_stay_finite():
+    chances = np.array([0.9, 0.5, 1e-9])
+    np.testing.assert_allclose(decision_odds(np.log(chances)), np.log(chances / (1 - chances)), rtol=1e-9)
+    assert decision_odds(np.array([0.0]))[0] == pytest.approx(-np.log(1e-6), rel=1e-5)
+
+
+def test_an_argument_named_like_a_part_of_the_call_has_a_name_of_its_own():
+    arguments = {"name": "DE89", "action": "go"}
+    messages = [ASKED, called("read_mail"), result(f"{GOOD} {EVIL}"), called("send_money", 1, **arguments)]
+    action = whyformer.explain_action(messages, TOOLS, score=planted({"DE89": EVIL}), processor=QWEN.tokenizer)
+    assert (action.target("name").text, action.target("arguments.name").text) == ("send_money", "DE89")
+    assert action.target("arguments.name").verdict == "driven by a tool result"
+    assert [one.source.text for one in action.top(1, "arguments.name")] == [EVIL]
+    views = {one.label: one for one in action_view(action).targets}
+    assert (views["name"].value, views["name"].ranked[0].text) == ("DE89", EVIL)
+    assert explained({}).target("arguments.recipient").text == "DE89"
+    with pytest.raises(
+        WhyformerError, match=r"Known: call, action, decision, name, arguments\.name, arguments\.action\."
+    ):
+        action.target("recipient")
 
 
 def test_a_contrast_subtracts_the_other_call():
@@ -143,7 +195,12 @@ def test_without_the_driver_the_model_writes_something_else(monkeypatch):
     monkeypatch.setattr("whyformer.api.loaded_scorer.LoadedScorer.write", write)
     messages = [ASKED, called("read_mail"), result(f"{GOOD} {EVIL}"), called("send_money", 1)]
     action = whyformer.explain_action(messages, TOOLS, QWEN, tokens=9)
-    assert action.instead == "I read your mail."
+    assert (action.instead, action.instead_calls) == ("I read your mail.", ())
+    assert "It would have called no tool" in action_page(action)
+    other = replace(action, instead='Yes. <tool_call>{"name": "read_mail", "arguments": {"from": "<Ann>"}}</tool_call>')
+    assert repr(other.instead_calls) == '(read_mail(from="<Ann>"),)'
+    assert '<p class="call" dir="auto">call <b>read_mail(from=&#34;&lt;Ann&gt;&#34;)</b></p>' in action_page(other)
+    assert 'without it the model would call read_mail(from="<Ann>")' in str(other)
     ((text, most),) = seen
     assert most == 9
     assert GOOD in text

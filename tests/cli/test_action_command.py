@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
+import whyformer
 from commands import invoke, refusal, run
 from made_actions import ASKED, EVIL, GOOD, explained
 from tiny_agents import called, result
-from whyformer.render.action_page import ActionRow, action_report
+from tiny_server import tiny_server
+from whyformer.render.action_page import ActionRow, action_page, action_report
 from whyformer.results.action import Action
 
+FOLDER = Path(whyformer.__file__).parent / "zoo" / "mini-gpt"
 MESSAGES = [ASKED, called("read_mail"), result(GOOD), called("send_money", 1, amount=3)]
 SHORT = (
     "{% for m in messages %}{{ m.role }}{{ m.content }}"
@@ -53,7 +58,8 @@ def test_calls_labels_and_contrasts_are_given_as_text(transcript):
 
 def test_a_batch_becomes_a_report_and_goes_on_where_it_stopped(transcript, tmp_path):
     lines = tmp_path / "all.jsonl"
-    lines.write_text("\n".join([json.dumps(MESSAGES), "{", json.dumps({"messages": MESSAGES, "id": "second"})]))
+    bad = json.dumps({"messages": MESSAGES, "id": "third", "trust": ["read_mail"]})
+    lines.write_text("\n".join([json.dumps(MESSAGES), "{", bad, json.dumps({"messages": MESSAGES, "id": "second"})]))
     arguments = ("action", lines, *options(transcript, "--batch", "--out", tmp_path / "report.html")[1:])
     done = invoke(*arguments)
     assert done.exit_code == 1
@@ -63,19 +69,64 @@ def test_a_batch_becomes_a_report_and_goes_on_where_it_stopped(transcript, tmp_p
     page = (tmp_path / "report.html").read_text()
     assert "second" in page
     assert "Not explained: line 2" in page
+    (line,) = (line for line in done.stderr.splitlines() if "third" in line)
+    assert "third: trust=['read_mail']: labels by name" in line
     assert invoke(*arguments).exit_code == 1
     assert (tmp_path / "report.jsonl").read_text().splitlines() == kept
 
 
+def test_a_served_model_is_asked_at_its_address(transcript, tmp_path):
+    with tiny_server() as server:
+        more = ("--url", server.url, "--tokenizer", FOLDER, "--chat-template", tmp_path / "short.jinja")
+        printed = invoke("action", transcript, "--model", "served", *more, "--json")
+        document = json.loads(printed.stdout)
+        assert (document["model"], document["token_scores"]) == ("served", None)
+        assert document["forwards"] > 4
+        lines = tmp_path / "all.jsonl"
+        lines.write_text(json.dumps(MESSAGES))
+        report = tmp_path / "served.html"
+        assert run("action", lines, "--model", "served", *more, "--batch", "--out", report, "--quiet") == ""
+        assert "send_money(amount=3)" in report.read_text()
+    assert "--url needs --tokenizer FOLDER" in refusal("action", transcript, "--url", "http://127.0.0.1:9")
+
+
+def test_an_audit_file_is_saved_and_verified(transcript, tmp_path):
+    audit = tmp_path / "call.audit.json"
+    run("action", *options(transcript, "--out", audit, "--quiet"))
+    assert run("verify", audit).rstrip().endswith("verified")
+
+
 def test_the_most_suspicious_call_comes_first_and_markup_is_escaped():
     rows = [
-        ActionRow("benign", explained({"send_money": "Pay Ann"}, ask="Pay Ann")),
+        ActionRow("benign", explained({"send_money": "Pay Ann", "DE89": GOOD}, ask="Pay Ann")),
         ActionRow("<b>attacked</b>", explained({"send_money": EVIL})),
     ]
     page = action_report(rows, model="m", errors=["<i>"])
     assert page.index("&lt;b&gt;attacked") < page.index("benign")
     assert "<i>" not in page
     assert "+6.0 nats" in page
+
+
+def test_the_report_shows_the_argument_that_a_result_gave_beside_the_action():
+    swapped = explained({"send_money": "Pay Ann", "DE89": EVIL}, ask="Pay Ann")
+    page = action_report([ActionRow("plain", explained({})), ActionRow("swapped", swapped)], model="m")
+    assert [round(swapped.target(name).dominance) for name in ("action", "recipient")] == [-6, 6]
+    cells = re.findall(
+        r'data-label="of an argument" data-value="([^"]+)">([^<]*)<p class="faint" dir="auto">([^<]*)', page
+    )
+    assert cells == [("-6.0", "+6.0 nats", "recipient"), ("-0.0", "+0.0 nats", "recipient")]
+    assert page.index(">swapped<") < page.index(">plain<")
+
+
+def test_a_result_that_gives_an_argument_does_not_drive_the_call():
+    benign = explained({"send_money": "Pay Ann", "DE89": "DE89"}, ask="Pay Ann", content="Ann has DE89. Hello.")
+    page = action_page(benign)
+    assert (benign.verdict, len(benign.driver)) == ("follows the user", 1)
+    assert "What the call takes from results" in page
+    assert "What drives the call" not in page
+    assert 'class="said tool-result"' in page
+    assert "what the call takes from results: read_mail sentence 1" in str(benign)
+    assert "What drives the call" in action_page(explained({"send_money": EVIL}))
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,30 @@ from whyformer.removal.response_scorer import ScoringRequest
 from whyformer.results.action import ActionTarget, ActionVerdict
 
 TAU_ACTION = 2.0  # nats from which an effect counts
-MOST_WHOLE = 12  # messages and results that are removed one by one
-RANKED_WHOLE = 3  # other parts, such as schemas, that are removed one by one
-RANKED_WITHIN = 4  # parts of a result that are removed one by one for each target, by white-box scores
-MOST_WITHIN = 16  # the same without such scores
-MOST_DRIVERS = 5
-WHOLE_CALL, THE_ACTION = 0, 1  # indices of targets
+MOST_WITHIN = 16  # parts of a result that are removed one by one without white-box scores
+WHOLE_CALL, THE_ACTION, THE_DECISION = 0, 1, 2  # indices of targets
+LARGEST_LOG_PROBABILITY = -1e-6  # log-probabilities nearer to 0 are rounding of float32
+
+
+@dataclass(frozen=True)
+class RemovalLimits:
+    """How many sources are removed one by one, those with the highest white-box scores.
+
+    Attributes:
+        whole: Messages and results.
+        others: Other parts, such as schemas.
+        within: Parts of a result, for each target.
+        targets: The targets that choose parts, the whole call first; None for all.
+    """
+
+    whole: int = 12
+    others: int = 3
+    within: int = 4
+    targets: int | None = None
+
+
+LIMITS = RemovalLimits()
+LONG_LIMITS = RemovalLimits(whole=3, others=0, within=3, targets=1)  # of a prompt that takes seconds to read
 
 
 @dataclass(frozen=True)
@@ -43,6 +61,9 @@ class ActionRemoval:
         replies: The call, and the one that it is contrasted with, if any: its log-probabilities are subtracted.
         sources: The sources, as a tree.
         scores: White-box scores [target, source] that choose what is removed; None to try more.
+        notes: Sentences for the reader, added to.
+        tau: The nats from which an effect counts for a verdict.
+        limits: How much is removed.
     """
 
     scorer: CountedScorer
@@ -51,16 +72,23 @@ class ActionRemoval:
     sources: tuple[ActionSource, ...]
     scores: np.ndarray | None
     notes: list[str] = field(default_factory=list)
+    tau: float = TAU_ACTION
+    limits: RemovalLimits = LIMITS
 
     def values(self, removals: Sequence[Iterable[CharRange]]) -> np.ndarray:
-        """The log-probability of each target without each of these sets of ranges: an array [removal, target]."""
+        """The log-probability of each target without each of these sets of ranges: an array [removal, target].
+
+        That of the decision is the log-odds against beginning the reply in any other way.
+        """
         variants = [self.scorer.scorer.variant(self.prompt, sorted(removed)) for removed in map(list, removals)]
         whole = self.scorer.scorer.variant(self.prompt)
         totals = []
         for reply in self.replies:
             requests = [ScoringRequest(one, reply.tokens, reply.text) for one in variants]
             each = self.scorer.log_probabilities(requests, whole)
-            totals.append(np.array([[one[list(own)].sum() for own in reply.targets] for one in each]))
+            own_values = np.array([[one[list(own)].sum() for own in reply.targets] for one in each])
+            own_values[:, THE_DECISION] = decision_odds(own_values[:, THE_DECISION])
+            totals.append(own_values)
         values: np.ndarray = totals[0] if len(totals) == 1 else totals[0] - totals[1]
         return values
 
@@ -78,7 +106,7 @@ class ActionRemoval:
             )
             for target, own in zip(targets, rows.T, strict=True)
         ]
-        return tuple(replace(one, verdict=action_verdict(one)) for one in measured)
+        return tuple(replace(one, verdict=action_verdict(one, self.tau)) for one in measured)
 
     def effects(self) -> np.ndarray:
         """How much the log-probability of each target falls without each source [target, source]; NaN if not tried."""
@@ -86,36 +114,28 @@ class ActionRemoval:
         chosen = self._whole()
         while chosen:
             chosen = self._affordable(chosen)
-            values = self.values([(), *([self._place(number)] for number in chosen)])
+            values = self.values([(), *([self.place(number)] for number in chosen)])
             for number, value in zip(chosen, values[1:], strict=True):
                 effects[:, number] = values[0] - value
             chosen = self._within([number for number in chosen if self._matters(effects[:, number])])
         return effects
 
-    def driver(self, effects: np.ndarray, target: ActionTarget) -> tuple[tuple[int, ...], float | None]:
-        """The fewest untrusted sources without which the call loses half of what all of them add, and that loss."""
-        wanted = target.untrusted_effect / 2
-        if wanted < TAU_ACTION / 2:
-            return (), None
-        row = np.nan_to_num(effects[WHOLE_CALL], nan=-np.inf)
-        tried = [number for number in range(len(row)) if self._can_drive(number, row)]
-        # A part goes before what contains it if it has most of its effect.
-        tried = [one for one in tried if not self._has_better_part(one, row)]
-        order = sorted(tried, key=lambda number: -row[number])[:MOST_DRIVERS]
-        chosen: list[int] = []
-        for number in order:
-            chosen.append(number)
-            if not self.scorer.has_spare(len(self.replies)):
-                break
-            values = self.values([(), [self._place(one) for one in chosen]])
-            lost = float(values[0, WHOLE_CALL] - values[1, WHOLE_CALL])
-            if lost >= wanted:
-                return tuple(sorted(chosen)), lost
-        return (), None
+    def place(self, number: int) -> CharRange:
+        """The range of a source."""
+        return self.sources[number].start, self.sources[number].end
+
+    def ranked(self, numbers: Sequence[int], most: int, target: int = WHOLE_CALL) -> list[int]:
+        """The sources with the highest scores; without scores the last ones, which are the nearest to the call."""
+        if self.scores is None:
+            return list(numbers)[-most:] if most else []
+        scores = self.scores
+        return sorted(numbers, key=lambda number: -scores[target, number])[:most]
 
     def instead(self, driver: Sequence[int], tokens: int) -> str | None:
-        """The reply that the model would write without these sources; None if it can only score."""
-        removed = sorted(self._place(number) for number in driver)
+        """The reply that the model would write without these sources; None without sources, or if it cannot write."""
+        if not driver or not self.scorer.has_spare(1):
+            return None
+        removed = sorted(self.place(number) for number in driver)
         return self.scorer.write_all(self.scorer.scorer.variant(self.prompt, removed), tokens)
 
     def _whole(self) -> list[int]:
@@ -123,9 +143,10 @@ class ActionRemoval:
         numbers = [number for number, one in enumerate(self.sources) if one.parent is None and one.end > one.start]
         spoken = [number for number in numbers if self.sources[number].kind in ("system", "user", "tool result")]
         others = [number for number in numbers if number not in spoken]
-        if len(spoken) > MOST_WHOLE:
-            self.notes.append(f"Of {len(spoken)} messages the {MOST_WHOLE} with the highest scores were removed.")
-        return sorted(self._ranked(spoken, MOST_WHOLE) + self._ranked(others, RANKED_WHOLE))
+        most = self.limits.whole
+        if len(spoken) > most:
+            self.notes.append(f"Of {len(spoken)} messages the {most} with the highest scores were removed.")
+        return sorted(self.ranked(spoken, most) + self.ranked(others, self.limits.others))
 
     def _within(self, numbers: Sequence[int]) -> list[int]:
         """The parts of these sources to remove one by one."""
@@ -133,18 +154,11 @@ class ActionRemoval:
         for number in numbers:
             parts = [one for one, source in enumerate(self.sources) if source.parent == number]
             if self.scores is None:
-                chosen |= set(self._ranked(parts, MOST_WITHIN))
+                chosen |= set(self.ranked(parts, MOST_WITHIN))
                 continue
-            for row in range(len(self.scores)):
-                chosen |= set(self._ranked(parts, RANKED_WITHIN, row))
+            for row in range(len(self.scores))[: self.limits.targets]:
+                chosen |= set(self.ranked(parts, self.limits.within, row))
         return sorted(chosen)
-
-    def _ranked(self, numbers: Sequence[int], most: int, target: int = WHOLE_CALL) -> list[int]:
-        """The sources with the highest scores; without scores the last ones, which are the nearest to the call."""
-        if self.scores is None:
-            return list(numbers)[-most:]
-        scores = self.scores
-        return sorted(numbers, key=lambda number: -scores[target, number])[:most]
 
     def _affordable(self, numbers: Sequence[int]) -> list[int]:
         """As many of these sources as the budget allows."""
@@ -155,26 +169,23 @@ class ActionRemoval:
             self.notes.append(f"The budget of {self.scorer.budget} forward passes left some sources unmeasured.")
         return list(numbers[:count])
 
-    def _place(self, number: int) -> CharRange:
-        return self.sources[number].start, self.sources[number].end
-
     def _matters(self, effects: np.ndarray) -> bool:
         return bool((np.abs(effects) >= TAU_ACTION / 2).any())
 
-    def _can_drive(self, number: int, effects: np.ndarray) -> bool:
-        return self.sources[number].trust == "untrusted" and effects[number] > 0
 
-    def _has_better_part(self, number: int, effects: np.ndarray) -> bool:
-        parts = [one for one, source in enumerate(self.sources) if source.parent == number]
-        return any(effects[one] >= effects[number] / 2 for one in parts)
+def decision_odds(log_probabilities: np.ndarray) -> np.ndarray:
+    """log p − log(1 − p)."""
+    below = np.minimum(log_probabilities, LARGEST_LOG_PROBABILITY)
+    odds: np.ndarray = below - np.log(-np.expm1(below))
+    return odds
 
 
-def action_verdict(target: ActionTarget) -> ActionVerdict:
+def action_verdict(target: ActionTarget, tau: float = TAU_ACTION) -> ActionVerdict:
     """Whose doing a target is: that of the request or of the untrusted sources, if either adds enough to it."""
-    if target.dominance >= TAU_ACTION and target.untrusted_effect >= TAU_ACTION:
+    if target.dominance >= tau and target.untrusted_effect >= tau:
         return "driven by a tool result"
-    if target.dominance <= -TAU_ACTION and target.request_effect >= TAU_ACTION:
+    if target.dominance <= -tau and target.request_effect >= tau:
         return "follows the user"
-    if min(target.request_effect, target.untrusted_effect) >= TAU_ACTION:
+    if min(target.request_effect, target.untrusted_effect) >= tau:
         return "mixed"
     return "cannot tell"

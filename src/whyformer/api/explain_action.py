@@ -7,19 +7,36 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
-from whyformer.api.action_removal import THE_ACTION, WHOLE_CALL, ActionRemoval, CallReply
+from whyformer.api.action_audit import action_origin
+from whyformer.api.action_calibration import ActionCalibration, action_calibration_of
+from whyformer.api.action_driver import action_driver
+from whyformer.api.action_removal import (
+    LIMITS,
+    LONG_LIMITS,
+    TAU_ACTION,
+    THE_ACTION,
+    WHOLE_CALL,
+    ActionRemoval,
+    CallReply,
+    RemovalLimits,
+)
+from whyformer.api.action_targets import (
+    LONG_PROMPT,
+    call_reply,
+    matching_targets,
+    pooled_scores,
+    reply_targets,
+    white_box_scores,
+)
 from whyformer.api.assessment import check_budget
 from whyformer.api.generation import check_written
 from whyformer.api.loaded_scorer import LoadedScorer
-from whyformer.api.replies import Reply, reply_of
-from whyformer.api.response_case import ResponseCase, explain_cases
 from whyformer.api.served_scorer import ServedScorer
 from whyformer.api.support_questions import CountedScorer
-from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.inputs.action_sources import ActionSource, action_sources
+from whyformer.errors import WhyformerError
+from whyformer.inputs.action_sources import action_sources
 from whyformer.inputs.conversation import (
     ChatMessage,
     Conversation,
@@ -29,18 +46,12 @@ from whyformer.inputs.conversation import (
     parse_calls,
     reply_message,
 )
-from whyformer.inputs.prompt_encoding import EncodedPrompt, encode_prompt
-from whyformer.inputs.prompt_tokens import tokens_on
-from whyformer.inputs.sources import Source
-from whyformer.inputs.spans import Span
-from whyformer.inputs.teacher_forcing import ResponseRow
-from whyformer.inputs.tool_prompt import CallPlaces, ToolPrompt, reply_with_calls, tool_prompt_of
+from whyformer.inputs.tool_prompt import ToolPrompt, tool_prompt_of
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.results.action import Action, ActionTarget
-from whyformer.results.source_pooling import source_scores
 from whyformer.served.served_tokens import ScoreFunction
 
-LONG_PROMPT = 3000  # tokens of a prompt from which only the call and the action are scored by the white-box method
+LONG_BUDGET = 16
 WRITTEN_TOKENS = 128
 
 
@@ -78,8 +89,10 @@ def explain_action(
         trust: Labels other than the default, for kinds ("system", "user", "tool schema", "tool result"), tools or
             paths: "request", "trusted", "untrusted" or "model". By default the results of tools are untrusted, and the
             messages of the user are the request.
-        method: The method that chooses the parts to remove, as in `explain_response`.
-        budget: The most forward passes, not counting those of the method; None for no limit.
+        method: The method that chooses the parts to remove, as in `explain_response`; by default flow_routes for a
+            prompt of more than 3,000 tokens.
+        budget: The most forward passes, beside those of the method. By default there is no limit, but 16 for a prompt
+            of more than 3,000 tokens, of which only the highest-ranked messages are removed then.
         instead: Whether the model writes what it would have done without the sources that drive the call.
         tokens: The maximum number of tokens that the model writes.
         processor: The tokenizer of your own module, if its folder has none; or that of a served model.
@@ -118,19 +131,22 @@ def explain_action(
     counted = CountedScorer(scorer, check_budget(budget))
     before, message, place, notes = _chosen(conversation, call, renderer, counted, tokens)
     prompt = tool_prompt_of(renderer, before)
+    limits = LIMITS if loaded_model is None or budget is not None else _limits(counted, prompt, notes)
     reply, targets = reply_targets(loaded_model, scorer, prompt, message, place)
-    replies = [call_reply(reply, targets)]
-    if contrast is not None:
-        rival, rival_targets = reply_targets(loaded_model, scorer, prompt, reply_message(contrast), 0)
-        replies.append(call_reply(rival, _matching(targets, rival_targets)))
+    rival = () if contrast is None else (_rival(loaded_model, scorer, prompt, contrast, targets),)
+    replies = (call_reply(reply, targets), *rival)
     sources = action_sources(prompt, trust)
+    settings: dict[str, Any] = {"trust": trust, "contrast": contrast, "call": _given(call, conversation, message)}
+    settings |= {"method": method, "budget": budget, "instead": instead, "tokens": tokens}
+    origin = None if loaded_model is None else action_origin(loaded_model, conversation, settings)
     token_scores, name = white_box_scores(loaded_model, reply, targets, method)
-    scores = None if token_scores is None else _pooled(token_scores, sources)
-    removal = ActionRemoval(counted, prompt.prompt, tuple(replies), sources, scores, notes)
+    scores = None if token_scores is None else pooled_scores(token_scores, sources)
+    calibration = action_calibration_of(loaded_model) if contrast is None else None
+    tau = TAU_ACTION if calibration is None else calibration.tau
+    removal = ActionRemoval(counted, prompt.prompt, replies, sources, scores, notes, tau, limits)
     measured = removal.with_figures(targets)
     effects = removal.effects()
-    driver, lost = removal.driver(effects, measured[WHOLE_CALL])
-    text = removal.instead(driver, tokens) if instead and driver and counted.has_spare(1) else None
+    driver = action_driver(removal, effects, measured[WHOLE_CALL])
     action = Action(
         prompt=prompt.prompt,
         call=message.calls[place],
@@ -141,16 +157,56 @@ def explain_action(
         verdict=measured[THE_ACTION].verdict,
         reason="",
         model=scorer.name,
-        driver=driver,
-        driver_effect=lost,
-        instead=text,
+        driver=driver.sources,
+        driver_effect=driver.lost,
+        instead=removal.instead(driver.sources, tokens) if instead else None,
         method=name,
         token_scores=token_scores,
         contrast=None if contrast is None else reply_message(contrast).calls[0],
         forwards=counted.forwards,
         notes=tuple(dict.fromkeys(removal.notes)),
+        audit=origin,
     )
-    return replace(action, reason=action_reason(action))
+    return _with_reason(action, calibration)
+
+
+def _rival(
+    loaded_model: LoadedModel | None,
+    scorer: LoadedScorer | ServedScorer,
+    prompt: ToolPrompt,
+    contrast: Any,
+    targets: Sequence[ActionTarget],
+) -> CallReply:
+    """The call of a contrast, with its parts in the order of the targets."""
+    reply, others = reply_targets(loaded_model, scorer, prompt, reply_message(contrast), 0)
+    return call_reply(reply, matching_targets(targets, others))
+
+
+def _given(call: Any, conversation: Conversation, message: ChatMessage) -> Any:
+    """The call as it was given, or as the model wrote it."""
+    return message.calls[0] if call is None and not conversation.messages[-1].calls else call
+
+
+def _with_reason(action: Action, calibration: ActionCalibration | None) -> Action:
+    """The action with the reason of its verdict, and how often that is wrong where its model was calibrated."""
+    action = replace(action, reason=action_reason(action))
+    if calibration is None:
+        return action
+    error = calibration.errors.get(action.verdict)
+    return replace(action, tau=calibration.tau, calibration=calibration.data, error=error)
+
+
+def _limits(scorer: CountedScorer, prompt: ToolPrompt, notes: list[str]) -> RemovalLimits:
+    """How much is removed without a budget: of a long prompt less, with a budget and a note."""
+    count = len(prompt.prompt.tokens)
+    if count <= LONG_PROMPT:
+        return LIMITS
+    scorer.budget = scorer.forwards + LONG_BUDGET
+    notes.append(
+        f"The prompt has {count:,} tokens: at most {LONG_BUDGET} forward passes were made, for the "
+        f"{LONG_LIMITS.whole} messages with the highest scores and their parts; budget=… allows more."
+    )
+    return LONG_LIMITS
 
 
 def _model_and_scorer(
@@ -174,9 +230,14 @@ def action_reason(action: Action) -> str:
         f"{_change(target.untrusted_effect)} without the untrusted sources."
     )
     names = [action.sources[number].name for number in action.driver]
-    if not names or action.driver_effect is None:
-        return figures
-    return f"{figures} The call as a whole is {_change(action.driver_effect)} without {' and '.join(names)}."
+    if names and action.driver_effect is not None:
+        figures += f" The call as a whole is {_change(action.driver_effect)} without {' and '.join(names)}."
+    given = [one.name for one in action.targets if one.kind == "argument" and one.verdict == "driven by a tool result"]
+    if given and action.verdict != "driven by a tool result":
+        figures += (
+            f" Untrusted sources give {' and '.join(given)} {'its value' if len(given) == 1 else 'their values'}."
+        )
+    return figures
 
 
 def _change(effect: float) -> str:
@@ -191,7 +252,7 @@ def _chosen(
     before = replace(conversation, messages=conversation.messages[:-1]) if last.calls else conversation
     if last.calls and not before.messages:
         raise WhyformerError("Nothing comes before the call: give the messages that lead to it.")
-    if isinstance(call, int):
+    if isinstance(call, int) and not isinstance(call, bool):
         if not 0 <= call < len(last.calls):
             raise WhyformerError(f"call={call}: the last message makes {len(last.calls)} calls, counted from 0.")
         return before, last, call, []
@@ -210,103 +271,3 @@ def _chosen(
             f"{scorer.scorer.name} calls no tool after these messages, but writes {text.strip()!r:.60}: give call=…."
         )
     return before, ChatMessage("assistant", "", calls[:1]), 0, ["The call is what the model itself would do."]
-
-
-def reply_targets(
-    loaded_model: LoadedModel | None,
-    scorer: LoadedScorer | ServedScorer,
-    prompt: ToolPrompt,
-    message: ChatMessage,
-    place: int,
-) -> tuple[Reply, tuple[ActionTarget, ...]]:
-    """The reply that makes the call, and its targets."""
-    renderer: Any = scorer if loaded_model is None else loaded_model
-    text, places = reply_with_calls(renderer, prompt, message)
-    if loaded_model is None:
-        reply = Reply(
-            prompt.prompt, text, scorer.response(prompt.prompt, text), EncodedPrompt(prompt.prompt).exchange([])
-        )
-    else:
-        reply = reply_of(loaded_model, encode_prompt(loaded_model, prompt.conversation), text)
-    targets = _targets(reply, places[place])
-    if not targets[THE_ACTION].tokens or len(reply.tokens) == 1:
-        raise WhyformerError(
-            f"{scorer.name} returned one number for the call, so that its parts cannot be told apart: return a (text, "
-            "log-probability) pair for each token."
-        )
-    return reply, targets
-
-
-def _targets(reply: Reply, places: CallPlaces) -> tuple[ActionTarget, ...]:
-    """The whole call, the action, the decision, the name, and each argument."""
-    ranges = [places.decision, places.name, *places.arguments.values()]
-    order = sorted(range(len(ranges)), key=lambda number: ranges[number])
-    tokens = dict(zip(order, tokens_on([ranges[number] for number in order], reply.tokens, reply.text), strict=True))
-    start, end = places.decision
-    marks = (number for number, one in enumerate(reply.tokens) if one.is_special and start <= one.start < end)
-    decision = tuple(sorted({*tokens[0], *marks}))
-    whole_range = start, max(stop for _, stop in ranges)
-    action = tuple(sorted({*decision, *tokens[1]}))
-    whole = tuple(sorted({*action, *(one for own in tokens.values() for one in own)}))
-    rows: list[tuple[Any, str, tuple[int, int], tuple[int, ...]]] = [
-        ("call", "call", whole_range, whole),
-        ("action", "action", (start, places.name[1]), action),
-        ("decision", "decision", places.decision, decision),
-        ("name", "name", places.name, tokens[1]),
-    ]
-    rows += [
-        ("argument", name, own, tokens[number])
-        for number, (name, own) in enumerate(places.arguments.items(), 2)
-        if tokens[number]
-    ]
-    return tuple(
-        ActionTarget(kind, name, *own, reply.text[slice(*own)], numbers, 0.0, 0.0, 0.0, 0.0)
-        for kind, name, own, numbers in rows
-    )
-
-
-def call_reply(reply: Reply, targets: Sequence[ActionTarget]) -> CallReply:
-    return CallReply(reply.text, reply.tokens, tuple(one.tokens for one in targets))
-
-
-def _matching(targets: Sequence[ActionTarget], others: Sequence[ActionTarget]) -> tuple[ActionTarget, ...]:
-    """The targets of another call under the same names; without tokens if it lacks one."""
-    known = {(one.kind, one.name): one for one in others}
-    return tuple(known.get((one.kind, one.name), replace(one, tokens=())) for one in targets)
-
-
-def white_box_scores(
-    loaded_model: LoadedModel | None, reply: Reply, targets: Sequence[ActionTarget], method: str | None
-) -> tuple[np.ndarray | None, str]:
-    """The scores [target, token of the prompt] of a method that reads the model, and its name."""
-    if loaded_model is None:
-        if method is not None:
-            raise WhyformerError(f"method={method!r} reads a model, and score=… does not show it: leave it out.")
-        return None, ""
-    numbers = [number for number, one in enumerate(targets) if one.tokens]
-    if len(reply.prompt.tokens) > LONG_PROMPT:
-        numbers = numbers[:2]
-    spans = [_span(targets[number]) for number in numbers]
-    rows = tuple(ResponseRow(reply.exchange, span.tokens) for span in spans)
-    everything = Source("span", "", 0, len(reply.prompt.text), reply.prompt.text, ())
-    case = ResponseCase(reply, tuple(spans), (everything,), rows)
-    try:
-        (response,) = explain_cases(loaded_model, [case], method, None, {})
-    except UnsupportedModel:
-        if method is not None:
-            raise
-        return None, ""
-    assert response.token_scores is not None
-    scores = np.tile(response.token_scores[:1], (len(targets), 1))  # of the whole call where no own are made
-    scores[numbers] = response.token_scores
-    return scores.astype(np.float32), response.method
-
-
-def _span(target: ActionTarget) -> Span:
-    return Span(target.start, target.end, target.text, target.tokens)
-
-
-def _pooled(token_scores: np.ndarray, sources: Sequence[ActionSource]) -> np.ndarray:
-    """The scores [target, source] of sources."""
-    parts = [Source(one.kind, one.name, one.start, one.end, one.text, one.tokens) for one in sources]
-    return source_scores(token_scores, parts, "positive", leave_out_first=True)

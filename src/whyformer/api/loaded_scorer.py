@@ -18,9 +18,12 @@ from whyformer.inputs.prompt_tokens import Token, id_tokens
 from whyformer.inputs.sentences import CharRange
 from whyformer.inputs.tool_prompt import any_prompt_of
 from whyformer.models.loading import LoadedModel
+from whyformer.models.structure import device_of
 from whyformer.removal.prompt_text import rendered_ids, text_without
 from whyformer.removal.response_scorer import PromptVariant, ScoringRequest
 from whyformer.removal.response_scores import PrefixCache, ResponseModel, greedy_tokens, response_log_probabilities
+
+LONG_ON_CPU = 2048  # tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +75,16 @@ class LoadedScorer:
                 prompts,
                 like=like,
                 prefix=self._prefix,
-                batch_size=self.batch_size,
+                batch_size=self.batch_size or self._alone(prompts),
                 progress=progress,
             )
             values |= {(prompt, response): figures[prompt] for prompt in prompts}
         return [values[key] for key in keys]
+
+    def _alone(self, prompts: Sequence[Sequence[int]]) -> int | None:
+        """A batch of one for long prompts on a CPU: each shares more with the whole prompt than a batch does."""
+        is_long = max(map(len, prompts)) >= LONG_ON_CPU
+        return 1 if is_long and device_of(self.loaded_model.model).type == "cpu" else None
 
     def write(self, prompt: PromptVariant, tokens: int) -> str:
         """The likeliest continuation, up to the end-of-text token or this many tokens."""

@@ -51,7 +51,7 @@ class ResponseOrigin:
             raise WhyformerError(f"An audit file can only store options with plain values: {error}.") from error
         return {
             **audit_header(model),
-            "input": {"kind": "object", "items": {name: _identity(one) for name, one in self.exchange.items()}},
+            "input": exchange_identity(self.exchange),
             "question": dict(self.call) | {"support": response.verdicts is not None},
             "computation": {**computation(module), "seed": self.seed},
             "tolerance": tolerance(response.method, dtype_name(module)),
@@ -81,13 +81,13 @@ def response_origin(
     return ResponseOrigin(module, *about, exchange, dict(call) | {"focus": focus}, torch.initial_seed())
 
 
-def _identity(value: Any) -> dict[str, Any]:
+def exchange_identity(value: Any) -> dict[str, Any]:
     """The identity of a prompt or response, whose strings are texts even if they name files."""
     match value:
         case str():
             return {"kind": "text", "text": value, "sha256": hashlib.sha256(value.encode()).hexdigest()}
         case Mapping():
-            return {"kind": "object", "items": {str(name): _identity(one) for name, one in value.items()}}
+            return {"kind": "object", "items": {str(name): exchange_identity(one) for name, one in value.items()}}
         case tuple() | list():
-            return {"kind": type(value).__name__, "items": [_identity(one) for one in value]}
+            return {"kind": type(value).__name__, "items": [exchange_identity(one) for one in value]}
     return identity_of(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,13 +43,13 @@ def response_checks(
     skipped = [name for name in document if name not in KNOWN] + ["doctor", *(f"response.{name}" for name in NOTED)]
     skipped += ["model.name", "model.place", "response.model"] if is_moved else []
     own_fields, kept_fields = (_plain(one, is_moved=is_moved) for one in (here, kept))
-    differences = list(_differences(kept_fields, own_fields, slack))
+    differences = list(field_differences(kept_fields, own_fields, slack))
     checks = [
-        _score_check(kept, here, own),
+        score_check(kept, here, own),
         Check("response", not differences, differences[0] if differences else "as kept"),
     ]
     if here["verdicts"] is not None or kept.get("verdicts") is not None:
-        differences = list(_differences(kept.get("verdicts"), here["verdicts"], slack))
+        differences = list(field_differences(kept.get("verdicts"), here["verdicts"], slack))
         verdicts = ", ".join(unit["verdict"] for unit in (here["verdicts"] or {}).get("units", ()))
         checks.append(Check("verdicts", not differences, differences[0] if differences else verdicts))
     names = ["architecture"] if is_moved else ["architecture", "name", "place"]
@@ -66,10 +66,15 @@ def _places(value: Any) -> Any:
     return [tuple(one) if isinstance(one, list) else one for one in value] if isinstance(value, list) else value
 
 
-def _score_check(kept: Mapping[str, Any], here: Mapping[str, Any], allowed: float) -> Check:
+def score_check(
+    kept: Mapping[str, Any],
+    here: Mapping[str, Any],
+    allowed: float,
+    names: Sequence[str] = ("scores", "token_scores", "earlier"),
+) -> Check:
     """Compare the scores of sources and of tokens, relative to the largest of each."""
     worst = 0.0
-    for name in ("scores", "token_scores", "earlier"):
+    for name in names:
         before, now = kept.get(name), here[name]
         if (before is None) != (now is None) or np.shape(before or ()) != np.shape(now or ()):
             return Check("scores", False, f"{name} has another shape than was kept")
@@ -86,14 +91,14 @@ def _plain(response: Mapping[str, Any], *, is_moved: bool) -> dict[str, Any]:
     return {name: value for name, value in response.items() if name not in left_out}
 
 
-def _differences(kept: Any, now: Any, slack: float, where: str = "") -> Iterator[str]:
+def field_differences(kept: Any, now: Any, slack: float, where: str = "") -> Iterator[str]:
     """The fields that differ, numbers by more than rounding."""
     if isinstance(kept, dict) and isinstance(now, dict):
         for name in {**now, **kept}:
-            yield from _differences(kept.get(name), now.get(name), slack, f"{where}.{name}")
+            yield from field_differences(kept.get(name), now.get(name), slack, f"{where}.{name}")
     elif isinstance(kept, list) and isinstance(now, list) and len(kept) == len(now):
         for place, (before, here) in enumerate(zip(kept, now, strict=True)):
-            yield from _differences(before, here, slack, f"{where}.{place}")
+            yield from field_differences(before, here, slack, f"{where}.{place}")
     elif isinstance(now, float) and isinstance(kept, (int, float)) and not isinstance(kept, bool):
         if not math.isclose(kept, now, rel_tol=slack, abs_tol=slack):
             yield one_line(f"{where.removeprefix('.')} is {now:.6g}, kept {kept:.6g}")

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from whyformer.api.action_audit import action_checks
 from whyformer.api.audit import dtype_name
 from whyformer.api.audit_reading import (
     audit_field,
@@ -109,7 +110,7 @@ def verify(
     precision; the file has no influence on them.
 
     Args:
-        audit: The file, as written by `explanation.save("NAME.audit.json")`, or by that of a response.
+        audit: The file, as written by `explanation.save("NAME.audit.json")`, or by that of a response or an action.
         inputs: The pictures, sounds or files that were explained, in order, if the audit file only has their digests,
             or they have been moved.
         model: The model, if it has been moved, or was your own module.
@@ -137,23 +138,13 @@ def verify(
     example = audit_field(path, lambda: restore_example(document.get("input"), inputs))
     finding = "; ".join(example.differences) or "the same SHA-256"
     checks += [weight_check(path, document, loaded_model), Check("input", not example.differences, finding)]
-    is_response = "response" in document
-    not_checked = [*([] if is_response else _unknown_fields(document)), *(STATED if key is None else ())]
+    again = next((compare for name, compare in COMPARISONS.items() if name in document), None)
+    not_checked = [*(_unknown_fields(document) if again is None else ()), *(STATED if key is None else ())]
     if key is None and SIGNATURE in document:
         not_checked.append("signature, without a key")
-    if is_response and all(check.agrees for check in checks if check.name != SIGNATURE):
-        compared, skipped = audit_field(
-            path,
-            lambda: response_checks(document, example.example, loaded_model, tolerance, is_moved=model is not None),
-        )
-        checks += compared
-        not_checked += skipped
-    elif all(check.agrees for check in checks if check.name != SIGNATURE):
-        explanation = _explain_again(path, document, example.example, loaded_model)
-        allowance = _allowance(explanation.method, loaded_model.model, tolerance)
-        compared, skipped = audit_field(
-            path, lambda: _compare(document, explanation, allowance, is_moved=model is not None)
-        )
+    if all(check.agrees for check in checks if check.name != SIGNATURE):
+        compare = again or _explanation_again
+        compared, skipped = compare(path, document, example.example, loaded_model, tolerance, model is not None)
         checks += compared
         not_checked += skipped
     notes = audit_field(path, lambda: surroundings(document, loaded_model.model))
@@ -175,6 +166,15 @@ def _response_again(
     path: Path, document: Mapping[str, Any], example: Any, model: LoadedModel, allowed: float | None, is_moved: bool
 ) -> Comparison:
     return audit_field(path, lambda: response_checks(document, example, model, allowed, is_moved=is_moved))
+
+
+def _action_again(
+    path: Path, document: Mapping[str, Any], example: Any, model: LoadedModel, allowed: float | None, is_moved: bool
+) -> Comparison:
+    return audit_field(path, lambda: action_checks(document, example, model, allowed, is_moved=is_moved))
+
+
+COMPARISONS = {"response": _response_again, "action": _action_again}  # by the field of what is compared
 
 
 def _explain_again(path: Path, document: Mapping[str, Any], example: Any, loaded_model: LoadedModel) -> Explanation:

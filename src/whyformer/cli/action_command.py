@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from whyformer.cli import command_options
 from whyformer.cli.call_arguments import load_model
 from whyformer.cli.command_options import FLAG, OUTPUT, QUESTION_PANEL
 from whyformer.cli.console import announce, complain, safe
+from whyformer.cli.support_command import ApiOption, TokenizerName, Url
 from whyformer.errors import WhyformerError
 from whyformer.files import parse_json, whole_file
 
@@ -91,7 +93,8 @@ BatchFlag = Annotated[
     ),
 ]
 ActionOut = Annotated[
-    Path | None, typer.Option(help="A .html or .json file; with --batch a .html report.", rich_help_panel=OUTPUT)
+    Path | None,
+    typer.Option(help="A .html, .json or .audit.json file; with --batch a .html report.", rich_help_panel=OUTPUT),
 ]
 
 
@@ -109,6 +112,9 @@ def action_command(
     trust: TrustOption = None,
     tools: ToolsFile = None,
     chat_template: TemplateFile = None,
+    url: Url = None,
+    api: ApiOption = "completions",
+    tokenizer: TokenizerName = None,
     method: ActionMethodName = None,
     budget: ActionBudget = None,
     batch: BatchFlag = False,
@@ -129,16 +135,22 @@ def action_command(
     settings |= {} if not trust else {"trust": dict(_label(one) for one in trust)}
     template = None if chat_template is None else _text(chat_template, "--chat-template")
     if out is not None:
-        check_out_file(out, (".html",) if batch else (".html", ".json"))
+        check_out_file(out, (".html",) if batch else (".html", ".json", ".audit.json"))
 
-    def loaded() -> LoadedModel:
-        return _with_template(load_model(model, device=device, dtype=dtype, quiet=quiet), template)
+    if url is not None and tokenizer is None:
+        raise WhyformerError("--url needs --tokenizer FOLDER: messages become a text by its chat template.")
+
+    def loaded() -> dict[str, Any]:
+        if url is not None:
+            return _served(url, model, api, str(tokenizer), template)
+        return {"model": _with_template(load_model(model, device=device, dtype=dtype, quiet=quiet), template)}
 
     settings["batch_size"] = batch_size
     if batch:
         if out is None:
             raise WhyformerError("--batch needs an .html report for its results: name it with --out.")
         identity = {**settings, "batch_size": None, "model": model, "dtype": dtype, "template": template}
+        identity |= {} if url is None else {"url": url, "api": api, "tokenizer": tokenizer}
         _explain_transcripts(transcript, out, loaded, settings, identity, quiet=quiet)
     else:
         _explain_transcript(
@@ -154,7 +166,8 @@ def _explain_transcript(
     from whyformer.inputs.transcripts import read_transcript
 
     one = read_transcript(path)
-    action = explain_action(**{**one.arguments, **settings}, model=loaded())
+    models = loaded()  # kept until the audit file is saved
+    action = explain_action(**{**one.arguments, **settings}, **models)
     if out is not None:
         with writing(out):
             action.save(out)
@@ -172,7 +185,7 @@ def _explain_transcripts(
     from whyformer.cli.output import writing
     from whyformer.cli.support_command import finished_lines, keep_line
     from whyformer.inputs.transcripts import read_transcripts
-    from whyformer.render.action_page import ActionRow, action_report
+    from whyformer.render.action_page import ActionRow, action_report, most_suspicious_first
     from whyformer.results.action_schema import read_action
 
     transcripts, errors = read_transcripts(path)
@@ -198,15 +211,16 @@ def _explain_transcripts(
         unfinished.write_text(page, encoding="utf-8")
     for error in errors:
         complain(f"{safe(path)}, {error}")
-    for row in sorted(rows, key=lambda row: -row.action.dominance) if not quiet else ():
-        typer.echo(f"{row.action.dominance:+7.1f} nats  {safe(row.name)}  {safe(row.action.headline)}")
+    for row in most_suspicious_first(rows) if not quiet else ():
+        figures = f"{row.action.dominance:+7.1f} {row.action.largest_dominance:+7.1f} nats"
+        typer.echo(f"{figures}  {safe(row.name)}  {safe(row.action.headline)}")
     announce(f"Written to {safe(out)}", quiet=quiet)
     if errors:
         raise typer.Exit(UNEXPLAINED)
 
 
 def _explained(
-    loaded_model: LoadedModel,
+    models: Mapping[str, Any],
     transcripts: Sequence[Transcript],
     total: int,
     settings: Mapping[str, Any],
@@ -222,7 +236,7 @@ def _explained(
     with batch_progress(len(transcripts), total, quiet=quiet) as advance:
         for one in transcripts:
             try:
-                action: Action = explain_action(**{**one.arguments, **settings}, model=loaded_model)
+                action: Action = explain_action(**{**one.arguments, **settings}, **models)
             except (WhyformerError, RuntimeError) as error:  # torch's own, such as out of memory for one
                 yield {"error": f"{one.name}: {' '.join(str(error).split())}"}
             else:
@@ -242,6 +256,18 @@ def _with_template(loaded_model: LoadedModel, template: str | None) -> LoadedMod
     copied = replace(loaded_model, processor=copy.deepcopy(loaded_model.processor))
     copied.tokenizer.chat_template = template
     return copied
+
+
+def _served(url: str, model: str, api: Any, tokenizer: str, template: str | None) -> dict[str, Any]:
+    """A model that is only served, with the tokenizer whose chat template writes messages."""
+    from whyformer.cli.support_workers import KEY_VARIABLE
+    from whyformer.models.processors import load_tokenizer
+    from whyformer.served.endpoint import Endpoint
+
+    own = load_tokenizer(tokenizer)
+    if template is not None:
+        own.chat_template = template
+    return {"score": Endpoint(url.rstrip("/"), model, os.environ.get(KEY_VARIABLE), api), "processor": own}
 
 
 def _label(text: str) -> tuple[str, str]:

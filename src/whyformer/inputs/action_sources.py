@@ -70,6 +70,8 @@ def action_sources(prompt: ToolPrompt, trust: Mapping[str, str] | None = None) -
         sources.append(ActionSource(kind, name, DEFAULT_TRUST[kind], None, part.start, part.end, text))
         if kind == "tool result":
             sources += _within(part, name, number, prompt)
+    if trust is not None and not isinstance(trust, Mapping):
+        raise WhyformerError(f"trust={trust!r:.60}: labels by name, as in {{'read_mail': 'trusted'}}.")
     return tuple(_with_tokens(_labelled(sources, trust or {}), prompt))
 
 

@@ -42,7 +42,7 @@ def action_fragment(action: Action) -> str:
 def action_report(rows: Sequence[ActionRow], *, model: str, errors: Sequence[str] = ()) -> str:
     """Render a report on many transcripts, the most suspicious calls first."""
     script = TEMPLATES.get_template("support_report.js").render()
-    ordered = sorted(rows, key=lambda row: -row.action.dominance)
+    ordered = most_suspicious_first(rows)
     return TEMPLATES.get_template("action_report.html.j2").render(
         title="Who made the agent do it?",
         shades={},
@@ -55,12 +55,14 @@ def action_report(rows: Sequence[ActionRow], *, model: str, errors: Sequence[str
                 "verdict": row.action.verdict,
                 "style": style_of(row.action.verdict),
                 "dominance": row.action.dominance,
+                "argument": _largest_argument(row.action),
                 "reason": readable(one_line(row.action.reason)),
                 "driver": [
                     (readable(row.action.sources[number].name), quoted(row.action.sources[number].text))
                     for number in row.action.driver
                 ],
-                "instead": "" if row.action.instead is None else quoted(row.action.instead),
+                "instead": ", ".join(quoted(repr(one)) for one in row.action.instead_calls)
+                or ("" if row.action.instead is None else quoted(row.action.instead)),
             }
             for place, row in enumerate(ordered, start=1)
         ],
@@ -69,6 +71,18 @@ def action_report(rows: Sequence[ActionRow], *, model: str, errors: Sequence[str
         script=Markup(script),
         script_hash=_hash(script),
     )
+
+
+def most_suspicious_first(rows: Sequence[ActionRow]) -> list[ActionRow]:
+    """Rows by the larger dominance of action and argument, then by that of the action."""
+    return sorted(rows, key=lambda row: (-round(row.action.largest_dominance, 1), -row.action.dominance))
+
+
+def _largest_argument(action: Action) -> tuple[str, float] | None:
+    """The argument with the largest dominance."""
+    own = [one for one in action.targets if one.kind == "argument"]
+    largest = max(own, key=lambda one: one.dominance, default=None)
+    return None if largest is None else (readable(largest.name), largest.dominance)
 
 
 def _hash(script: str) -> str:

@@ -47,9 +47,11 @@ def _lines(view: ActionView) -> Iterator[Text]:
         if target.kind != "name":  # the decision and the name make the action
             yield from _target_lines(target)
     for name, text in view.driver:
-        yield Text(_short(f"driven by {name}: {text}"), "bold")
+        yield Text(_short(f"{view.driver_title.lower()}: {name}: {text}"), "bold")
     if view.instead is not None:
-        yield Text(_short(f"without it the model would write: {one_line(view.instead) or 'nothing'}"))
+        calls = ", ".join(view.instead_calls)
+        answer = f"write: {one_line(view.instead) or 'nothing'}"
+        yield Text(_short(f"without it the model would {f'call {calls}' if calls else answer}"))
     for note in (*view.notes, view.cost):
         yield Text(one_line(note), "dim")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whyformer.inputs.verdicts import NOT_CALIBRATED
 from whyformer.render.text_spans import one_line, readable
 from whyformer.render.verdict_view import FULL_NATS
 
@@ -80,10 +81,17 @@ class ActionView:
     targets: tuple[TargetView, ...]
     messages: tuple[ActionMessage, ...]
     driver: tuple[tuple[str, str], ...]
+    drives: bool
     instead: str | None
+    instead_calls: tuple[str, ...]
     contrast: str
     notes: tuple[str, ...]
     cost: str
+
+    @property
+    def driver_title(self) -> str:
+        """The heading of the untrusted sources with half of the effect of all: legitimate arguments drive nothing."""
+        return "What drives the call" if self.drives else "What the call takes from results"
 
     @property
     def levels(self) -> list[int]:
@@ -127,11 +135,18 @@ def action_view(action: Action) -> ActionView:
         targets=targets,
         messages=messages,
         driver=tuple((readable(one.name), quoted(one.text)) for one in map(action.sources.__getitem__, action.driver)),
+        drives=drives(action.verdict),
         instead=None if action.instead is None else readable(action.instead.strip()),
+        instead_calls=tuple(readable(one_line(repr(one))) for one in action.instead_calls),
         contrast="" if action.contrast is None else readable(one_line(repr(action.contrast))),
         notes=tuple(readable(note) for note in action.notes),
-        cost=f"{forwards}; verdicts by thresholds of 2 nats, not calibrated.",
+        cost=f"{forwards}; {_calibration(action)}",
     )
+
+
+def drives(verdict: str) -> bool:
+    """Whether untrusted sources decide for an action, and do not just give it arguments."""
+    return verdict in ("driven by a tool result", "mixed")
 
 
 def style_of(verdict: str) -> str:
@@ -155,6 +170,22 @@ def level_of(effect: float) -> int:
     return 0 if not np.isfinite(effect) else round(100 * float(np.clip(effect / FULL_NATS, -1, 1)))
 
 
+def _calibration(action: Action) -> str:
+    """The threshold of the verdicts, and how often this one is wrong."""
+    threshold = f"verdicts by a threshold of {action.tau:g} nats, {NOT_CALIBRATED}"
+    if action.calibration == NOT_CALIBRATED:
+        return f"{threshold}."
+    threshold = f"verdicts by a threshold of {action.tau:g} nats, calibrated on {readable(action.calibration)}"
+    if action.error is None:
+        return f"{threshold}, where the errors of this one were not counted."
+    low, high = (round(100 * one) for one in (action.error.low, action.error.high))
+    rate = round(100 * action.error.rate)
+    return (
+        f"{threshold}, of which one half was held out: there {rate} % of {action.error.count} such verdicts were wrong "
+        f"(95 % interval {low} to {high} %)."
+    )
+
+
 def _messages(action: Action) -> Iterator[ActionMessage]:
     children = _children(action.sources)
     count = 0
@@ -167,7 +198,7 @@ def _messages(action: Action) -> Iterator[ActionMessage]:
             levels = tuple(level_of(_effect(row, chain, children)) for row in action.effects)
             pieces.append(ActionPiece(count, readable(action.prompt.text[start:end]), levels))
             count += 1
-        is_driver = bool({number, *inside} & set(action.driver))
+        is_driver = drives(action.verdict) and bool({number, *inside} & set(action.driver))
         yield ActionMessage(readable(source.name), source.kind, source.trust, tuple(pieces), is_driver)
 
 
@@ -220,7 +251,6 @@ def _target(action: Action, number: int, target: ActionTarget, starts: dict[int,
         "decision": "calling a tool at all",
         "name": "the name",
     }
-    name = target.kind if target.kind != "argument" else target.name
     ranked = [
         RankedSource(
             readable(one.source.name),
@@ -230,7 +260,7 @@ def _target(action: Action, number: int, target: ActionTarget, starts: dict[int,
             nats(one.effect),
             starts.get(action.sources.index(one.source), 0),
         )
-        for one in action.top(RANKED_SOURCES, name)
+        for one in action.top(RANKED_SOURCES, number)
         if abs(one.effect) >= 0.05
     ]
     return TargetView(
@@ -239,9 +269,18 @@ def _target(action: Action, number: int, target: ActionTarget, starts: dict[int,
         value=quoted(target.text) if target.kind == "argument" else "",
         verdict=target.verdict,
         style=style_of(target.verdict),
-        facts=f"Log-probability {target.log_probability:.2f} nats for {len(target.tokens)} tokens, "
-        f"{target.without_both:.2f} without the request and the untrusted sources.",
+        facts=_facts(target),
         request=(level_of(target.request_effect), nats(target.request_effect)),
         untrusted=(level_of(target.untrusted_effect), nats(target.untrusted_effect)),
         ranked=tuple(ranked),
+    )
+
+
+def _facts(target: ActionTarget) -> str:
+    """How likely a target is, with all sources and without those of either side."""
+    figure = "Log-odds" if target.kind == "decision" else "Log-probability"
+    count = len(target.tokens)
+    return (
+        f"{figure} {target.log_probability:.2f} nats for {count} token{'s' if count != 1 else ''}, "
+        f"{target.without_both:.2f} without the request and the untrusted sources."
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,15 +12,18 @@ import numpy as np
 from whyformer.axes import SourceScores, SpanScores
 from whyformer.errors import WhyformerError
 from whyformer.inputs.action_sources import ActionSource
-from whyformer.inputs.conversation import ToolCall
+from whyformer.inputs.conversation import ToolCall, parse_calls
 from whyformer.inputs.prompt import Prompt
+from whyformer.inputs.verdicts import NOT_CALIBRATED
 from whyformer.render import action_page as page
 from whyformer.render.action_text import action_text
 from whyformer.render.show import Where, show
 from whyformer.results.part import check_top_count
+from whyformer.results.support import VerdictError
 
 ActionVerdict = Literal["follows the user", "driven by a tool result", "mixed", "cannot tell"]
 TargetKind = Literal["call", "action", "decision", "name", "argument"]
+ARGUMENTS = "arguments."
 
 
 @dataclass(frozen=True)
@@ -29,13 +32,14 @@ class ActionTarget:
 
     Attributes:
         kind: "call" for the whole call, "action" for the decision and the name together, "decision" for what is
-            written before the name, "name", or "argument" for the value of one.
+            written before the name, "name", or "argument" for the value of one. The figures of the decision are
+            log-odds: that the reply begins this way against any other way, such as an answer.
         name: The name of the argument; otherwise the kind.
         start: Its first character in the text of the reply.
         end: The end of its range, exclusive.
         text: Its characters.
         tokens: The indices of its tokens in the reply.
-        log_probability: With all sources.
+        log_probability: With all sources; the log-odds of a decision.
         without_request: Without the messages of the user.
         without_untrusted: Without the untrusted sources.
         without_both: Without both.
@@ -104,6 +108,10 @@ class Action:
         contrast: The call that it is compared with, whose log-probabilities are subtracted; None without one.
         forwards: The number of forward passes, not counting those of the method.
         notes: Caveats for the reader, in sentences.
+        tau: The nats from which an effect counts for the verdicts.
+        calibration: The data that this threshold was fitted on; "not calibrated" without any.
+        error: How often this verdict on an action was wrong on data of the same kind; None if that is not known.
+        audit: Returns the content of its audit file; None for an action loaded from a file, or of a served model.
 
     Raises:
         WhyformerError: If the arrays do not fit the targets and sources.
@@ -139,6 +147,10 @@ class Action:
     contrast: ToolCall | None = None
     forwards: int = 0
     notes: tuple[str, ...] = ()
+    tau: float = 2.0
+    calibration: str = NOT_CALIBRATED
+    error: VerdictError | None = None
+    audit: Callable[[Action], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         shapes = {"effects": (self.effects, len(self.sources))}
@@ -157,6 +169,16 @@ class Action:
         return self.target("action").dominance
 
     @property
+    def largest_dominance(self) -> float:
+        """The largest dominance of the action and of its arguments: an attack may change only an account."""
+        return max(one.dominance for one in self.targets if one.kind in ("action", "argument"))
+
+    @property
+    def instead_calls(self) -> tuple[ToolCall, ...]:
+        """The calls in what the model would have written without its driver."""
+        return () if self.instead is None else parse_calls(self.instead)
+
+    @property
     def headline(self) -> str:
         """The call and its verdict in one line."""
         return f"{self.call!r}: {self.verdict}"
@@ -165,7 +187,8 @@ class Action:
         """A target by its kind, or by the name of its argument.
 
         Args:
-            name: "call", "action", "decision", "name", or the name of an argument.
+            name: "call", "action", "decision", "name", or the name of an argument; "arguments.name" for an argument
+                that is named like one of these four.
 
         Returns:
             The target.
@@ -178,12 +201,12 @@ class Action:
         """
         return self.targets[self._number(name)]
 
-    def top(self, k: int = 5, target: str = "call") -> list[EffectiveSource]:
+    def top(self, k: int = 5, target: str | int = "call") -> list[EffectiveSource]:
         """The sources with the largest effects on a target; parts of a result stand for the result itself.
 
         Args:
             k: Maximum number.
-            target: As in `target`.
+            target: As in `target`, or its index in `targets`.
 
         Returns:
             At most `k` records (source, effect), the largest effect first; a source is left out if a part of it was
@@ -196,17 +219,22 @@ class Action:
             See `Action`.
         """
         check_top_count(k)
-        effects = self.effects[self._number(target)]
+        effects = self.effects[target if isinstance(target, int) else self._number(target)]
         measured = np.isfinite(effects)
         above = {one.parent for number, one in enumerate(self.sources) if measured[number]}
         numbers = [number for number in np.argsort(-np.nan_to_num(effects), kind="stable") if measured[number]]
         return [EffectiveSource(self.sources[one], float(effects[one])) for one in numbers if one not in above][:k]
 
     def _number(self, name: str) -> int:
-        kinds = {one.kind: number for number, one in reversed(list(enumerate(self.targets))) if one.kind != "argument"}
-        names = {one.name: number for number, one in enumerate(self.targets) if one.kind == "argument"} | kinds
+        names = {one.name: number for number, one in enumerate(self.targets) if one.kind == "argument"}
+        longer = {f"{ARGUMENTS}{own}": number for own, number in names.items()}
+        kinds: dict[str, int] = {one.kind: number for number, one in enumerate(self.targets) if one.kind != "argument"}
+        # A part of the call comes before an argument of its name, which has the longer name.
+        names = {**names, **longer, **kinds}
         if name not in names:
-            raise WhyformerError(f"No target {name!r:.40}. Known: {', '.join(names)}.")
+            short = [own.removeprefix(ARGUMENTS) for own in longer]
+            known = [*kinds, *(own if own not in kinds else f"{ARGUMENTS}{own}" for own in short)]
+            raise WhyformerError(f"No target {name!r:.40}. Known: {', '.join(known)}.")
         return names[name]
 
     def to_dict(self) -> dict[str, Any]:
@@ -223,10 +251,10 @@ class Action:
         return action_dict(self)
 
     def save(self, path: str | Path) -> None:
-        """Save to a .html or .json file, atomically.
+        """Save to a .html, .json or .audit.json file, atomically.
 
         Args:
-            path: The file; its suffix determines the format. `load` reads .json.
+            path: The file; its suffix determines the format. `load` reads .json, `verify` .audit.json.
 
         Raises:
             WhyformerError: If the suffix is of no known format.
@@ -282,7 +310,7 @@ class Action:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Action):
             return NotImplemented
-        pairs = [(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)]
+        pairs = [(getattr(self, one.name), getattr(other, one.name)) for one in fields(self) if one.compare]
         return all(
             np.array_equal(first, second, equal_nan=True)
             if isinstance(first, np.ndarray) and isinstance(second, np.ndarray)

@@ -28,6 +28,8 @@ from whyformer.results.schema import (
     read_text,
     refuse_others,
 )
+from whyformer.results.storage import AUDIT
+from whyformer.results.support import VerdictError
 
 ACTION = "whyformer-action"
 ACTION_VERSION = 1
@@ -36,6 +38,7 @@ TARGET_NUMBERS = ("log_probability", "without_request", "without_untrusted", "wi
 ACTION_FIELDS = (
     *("format", "version", "prompt", "call", "text", "targets", "sources", "effects", "verdict", "reason", "model"),
     *("driver", "driver_effect", "instead", "method", "token_scores", "contrast", "forwards", "notes"),
+    *("tau", "calibration", "error"),
 )
 
 
@@ -59,6 +62,9 @@ def action_dict(action: Action) -> dict[str, Any]:
         "contrast": None if action.contrast is None else _call_dict(action.contrast),
         "forwards": action.forwards,
         "notes": list(action.notes),
+        "tau": action.tau,
+        "calibration": action.calibration,
+        "error": None if action.error is None else asdict(action.error),
     }
 
 
@@ -76,15 +82,28 @@ def write_action(action: Action, path: Path) -> None:
     suffix = path.suffix.lower()
     if suffix not in (".html", ".json"):
         raise WhyformerError(
-            f"Cannot save to {visible(str(path))}: no format for {path.suffix!r}. Known: .html, .json."
+            f"Cannot save to {visible(str(path))}: no format for {path.suffix!r}. Known: .html, .json, {AUDIT}."
         )
     if not path.parent.is_dir():
         folder = visible(str(path.parent))
         raise FileNotFoundError(f"Cannot save to {visible(str(path))}: the folder {folder} does not exist.")
-    is_page = suffix == ".html"
-    text = action_page(action) if is_page else json.dumps(action_document(action), allow_nan=False, ensure_ascii=False)
+    if path.name.lower().endswith(AUDIT):
+        text = json.dumps(_audit(action), allow_nan=False, indent=1)
+    elif suffix == ".html":
+        text = action_page(action)
+    else:
+        text = json.dumps(action_document(action), allow_nan=False, ensure_ascii=False)
     with whole_file(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
+
+
+def _audit(action: Action) -> dict[str, Any]:
+    if action.audit is None:
+        raise WhyformerError(
+            "Only what explain_action returns of a loaded model has an audit file, not an action that was loaded from "
+            "a file or is of a served model: save it as .json."
+        )
+    return action.audit(action)
 
 
 def load_action(path: Path) -> Action:
@@ -129,7 +148,16 @@ def read_action(document: Any) -> Action:
         contrast=None if contrast is None else call_of(contrast),
         forwards=read_field(document, "forwards", read_integer),
         notes=tuple(read_field(document, "notes", read_list_of(read_text))),
+        tau=read_field(document, "tau", read_number),
+        calibration=read_field(document, "calibration", read_text),
+        error=or_none(_verdict_error)(document.get("error")),
     )
+
+
+def _verdict_error(document: Any) -> VerdictError:
+    refuse_others(read_mapping(document), ("rate", "low", "high", "count"))
+    rate, low, high = (read_field(document, name, read_number) for name in ("rate", "low", "high"))
+    return VerdictError(rate, low, high, read_field(document, "count", read_integer))
 
 
 def _target(document: Any) -> ActionTarget:
