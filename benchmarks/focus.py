@@ -31,7 +31,7 @@ from real_responses import Sink, sink_of
 from real_writer import writer_of
 from whyformer.api.attribute import MethodChoice, choose_method
 from whyformer.api.exchange_scores import ScoringEngine
-from whyformer.api.focus import gain_weights
+from whyformer.api.focus_weights import gain_weights
 from whyformer.api.replies import Reply, reply_of
 from whyformer.errors import WhyformerError
 from whyformer.facts import example

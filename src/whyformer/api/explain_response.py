@@ -92,7 +92,7 @@ def explain_response(
             the whole other response are subtracted from each span's; by default the whole response is one span.
         focus: Weights w of the tokens in the explained score Σ w log p: "none" gives each 1; "sources" weighs them by
             what the sources add to their log-probability, and so leaves out those that grammar or the question dictate
-            (two more forward passes, with the sources and without); or one weight for each token of the response. By
+            (one more forward pass, without the sources); or one weight for each token of the response. By
             default "sources" where no method is named and the prompt is a text, otherwise "none".
         aggregate: How the scores of a source's tokens are combined: "positive" sums those above 0, "sum" all of them,
             "mean" is their mean, "max" the one with the largest magnitude.
@@ -247,7 +247,7 @@ def explain_responses(
         reply = reply_of(loaded_model, opening, response, tokens=tokens, seed=seed)
         other = None if rival is None else reply_of(loaded_model, opening, rival)
         spans = spans_of(reply.text, reply.tokens, "response" if units is None and other is not None else units)
-        scorer = LoadedScorer(loaded_model)
+        scorer = LoadedScorer(loaded_model, keeps_prefix=False)
         if question["focus"] is None:
             question["focus"] = default_focus(method, reply, other)
         cases.append(focused_case(scorer, reply, other, spans, chosen, question["focus"]))
