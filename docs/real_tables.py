@@ -55,6 +55,69 @@ def default_of_responses() -> str:
     return f"{verdict}\n\n{markdown(header, rows)}"
 
 
+def confirmation() -> str:
+    """How the default of responses and other methods do on questions that chose nothing."""
+    parts = []
+    for cell in rows_of("real_confirmation"):
+        about = (
+            f"{cell['run']} in {cell['dtype']}, {cell['answers']} answers: {cell['kept']} of {cell['tried']} questions "
+            f"kept; seeds {cell['seeds'][0]:,} to {cell['seeds'][1]:,}, {cell['sentences'][0]} to "
+            f"{cell['sentences'][1]} sentences."
+        )
+        rows = []
+        for name, one in cell["methods"].items():
+            gain = one.get("default's gain")
+            against = "–" if gain is None else f"{points(gain['top 1'])}, p = {gain['p']:.2g}"
+            label = name if name in NO_METHODS else f"`{name}`"
+            rows.append([label, str(one["n"]), share(one["top 1"]), f"{one['AUPRC'][0]:.2f}", against])
+        header = ["", "questions", "true sentence first", "AUPRC", "the default's gain, points"]
+        parts.append(f"{about} {_verdict(cell)}\n\n{markdown(header, rows)}")
+    return "\n\n".join(parts) or "Not measured yet."
+
+
+NO_METHODS = ("random", "recency", "lexical overlap", "encoder cosine")
+
+
+def _verdict(cell: dict[str, Any]) -> str:
+    """Whether the best method and the default reach the target of a cell, which not every cell has."""
+    if cell["target"] is None:
+        return ""
+    own = {name: one for name, one in cell["methods"].items() if name not in NO_METHODS}
+    reached = [f"`{name}`" for name, one in own.items() if one["top 1"][0] >= cell["target"]]
+    return f"The target is {cell['target']:.0%}: {' and '.join(reached) or 'no method'} reached it."
+
+
+def share(ends: list[float]) -> str:
+    value, low, high = ends
+    return f"{value:.0%} [{low:.0%}, {high:.0%}]"
+
+
+def points(ends: list[float]) -> str:
+    value, low, high = (100 * end for end in ends)
+    return f"{value:+.0f} [{low:+.0f}, {high:+.0f}]"
+
+
+def focuses() -> str:
+    """How often the true sentence is first by each way to weigh a response's tokens."""
+    parts = []
+    for cell in rows_of("real_focus"):
+        names = [f"`{name}`" for name in cell["methods"]]
+        rows = [
+            [name, *(f"{value:.0%}" for value in values), f"{sum(values) / len(values):.0%}"]
+            for name, values in cell["candidates"].items()
+        ]
+        about = f"{cell['run']}, {cell['answers']} answers: {cell['questions']} questions."
+        parts.append(f"{about}\n\n{markdown(['weights of the tokens', *names, 'mean'], rows)}")
+    return "\n\n".join(parts) or "Not measured yet."
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    """A file of results that is a list; empty if it was not measured."""
+    path = RESULTS / f"{name}.json"
+    found: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []
+    return found
+
+
 def _count(half: dict[tuple[str, str, str], dict[str, Any]], run: str, answers: str) -> int:
     return next(row["n"] for cell, row in half.items() if cell[:2] == (run, answers))
 

@@ -812,6 +812,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "decoder-sinks": lambda: sink_tables.sinks(RESULTS / "decoder_sinks.json"),
     "decoder-variants": lambda: sink_tables.variants(RESULTS / "decoder_sinks.json"),
     "real-default": real_tables.default_of_responses,
+    "real-confirmation": real_tables.confirmation,
+    "real-focus": real_tables.focuses,
     "real-speech": real_tables.speech,
     "real-encoders": real_tables.encoders,
     "real-cards": real_tables.cards,

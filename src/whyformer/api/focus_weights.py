@@ -42,8 +42,7 @@ class GainScore:
             logits = token_logits(output)
             examples = [0 if self.are_of_one else number for number in range(len(self.rows))]
             self.rows = [
-                weighted_at(row, logits[example], self.first)
-                for row, example in zip(self.rows, examples, strict=True)
+                weighted_at(row, logits[example], self.first) for row, example in zip(self.rows, examples, strict=True)
             ]
             self._score = self.make_score(self.rows)
         return self._score(output)

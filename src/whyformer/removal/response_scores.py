@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
@@ -162,7 +162,9 @@ def _after_prefix(
     settings = writer.logits_at(kept.tolist())
     logits = writer.model(**inputs, **settings).logits
     index = (places if settings else positions).to(device)
-    return list(log_probabilities_of(logits[torch.arange(len(prompts), device=device)[:, None], index], writer.response))
+    return list(
+        log_probabilities_of(logits[torch.arange(len(prompts), device=device)[:, None], index], writer.response)
+    )
 
 
 def _after_encoding(writer: ResponseModel, prompts: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
