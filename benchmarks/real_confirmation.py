@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from real_response_summary import measures
+from real_response_summary import conditions, measures
 from real_responses import lines_of
 from whyformer.metrics.statistics import holm, interval, paired_comparison
 
@@ -43,15 +43,10 @@ def _cell(run: str, answers: str, lines: Lines) -> dict[str, Any]:
     for line in lines:
         if line["method"] and line["seed"] in kept and "error" not in line:
             found[line["method"]][line["seed"]] = measures(kept[line["seed"]], line)
-    sentences = [line["sentences"] for line in questions.values()]
     return {
         "run": run,
         "answers": answers,
-        "dtype": next(iter(questions.values()))["dtype"],
-        "seeds": [min(questions), max(questions)],
-        "sentences": [min(sentences), max(sentences)],
-        "tried": len(questions),
-        "kept": len(kept),
+        **conditions([*questions.values()]),
         "target": TARGETS.get(run) if answers == "verbatim" else None,
         "methods": dict(sorted(_methods(found).items(), key=lambda item: -item[1]["top 1"][0])),
     }

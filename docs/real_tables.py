@@ -49,7 +49,7 @@ def default_of_responses() -> str:
     evens = ", ".join(f"{run}, {answers}: {_count(chosen_on, run, answers)}" for run, answers in cells)
     verdict = (
         f"`{decided['chosen']}` has the lowest mean rank on the even questions ({evens}). On the odd ones it is better "
-        f"than `{decided['today']}` by {decided['better']} figures and worse by {decided['worse']} (p corrected by "
+        f"than `{decided['earlier']}` by {decided['better']} figures and worse by {decided['worse']} (p corrected by "
         f"Holm's procedure): by the rule it {'becomes' if decided['is_confirmed'] else 'does not become'} the default."
     )
     return f"{verdict}\n\n{markdown(header, rows)}"
