@@ -160,7 +160,7 @@ def number(figure: Mapping[str, Any], value: float | None, sign: str = "") -> st
 
 
 def pairs_of(figure: Mapping[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
-    """The papers' ordered pairs: those that hold, those that are not told apart, those the other way round."""
+    """The papers' ordered pairs: those that hold, those not told apart, those reversed."""
     sure = [pair for pair in figure["ranking"] if pair["p"] < ALIKE]
     holds, reversed_ = ([pair for pair in sure if (pair["difference"] > 0) == is_ahead] for is_ahead in (True, False))
     return holds, [pair for pair in figure["ranking"] if pair["p"] >= ALIKE], reversed_

@@ -29,6 +29,6 @@ def gated(hosts=None, limits=None):
     """A client of the gate."""
     limits = limits or Limits()
     hosts, quota = hosts or page_hosts("127.0.0.1"), UploadQuota(limits)
-    gate = Middleware(Gate, hosts=hosts, limits=limits, quota=quota, inputs={9: [None]})
+    gate = Middleware(Gate, hosts=hosts, limits=limits, quota=quota, inputs={11: [None]})
     routes = [Route("/{path:path}", echo, methods=["GET", "POST"])]
     return TestClient(Starlette(routes=routes, middleware=[gate]))

@@ -102,7 +102,7 @@ def pair(ahead, behind, difference, p):
         ([("a", "b", 0.1, 0.001)], "By mIoU, the papers' ranking holds: of 1 ordered pairs 1 hold"),
         ([("a", "b", 0.1, 0.001), ("a", "c", 0.01, 0.6)], "nothing contradicts the papers' ranking"),
         ([("a", "b", 0.01, 0.6)], "the papers' ranking is not seen: of 1 ordered pairs 0 hold"),
-        ([("a", "b", -0.1, 0.001)], "1 the other way round (b > a +10.0 [+9.0, +11.0])"),
+        ([("a", "b", -0.1, 0.001)], "1 are reversed (b > a +10.0 [+9.0, +11.0])"),
     ],
 )
 def test_whether_the_papers_ranking_holds_is_said(pairs, said):

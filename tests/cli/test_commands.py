@@ -133,7 +133,8 @@ def test_an_explanation_is_written_in_every_format(vit, photo, tmp_path, suffix)
     if suffix in ("json", "npz"):
         assert Explanation.load(out) == explain(photo, load(vit))
     else:
-        explain(photo, load(vit)).save(tmp_path / f"expected.{suffix}")
+        model = load(vit)
+        explain(photo, model).save(tmp_path / f"expected.{suffix}")
         assert out.read_bytes() == (tmp_path / f"expected.{suffix}").read_bytes()
 
 

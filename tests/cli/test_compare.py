@@ -72,6 +72,6 @@ def test_with_json_everything_else_goes_to_stderr(levit, photo, tmp_path):
 def test_the_page_says_what_its_columns_are(bert, tmp_path):
     command = ["compare", "the film", "--model", bert, "--quiet", "--out", tmp_path / "c.html", "--method", "default"]
     run(*command, "--method", "random")
-    assert "The column default is the default method" in (tmp_path / "c.html").read_text()
+    assert "evidence (default)" in (tmp_path / "c.html").read_text()
     run(*command)
     assert "random is noise" not in (tmp_path / "c.html").read_text()

@@ -283,11 +283,11 @@ def test_the_suffixes_of_pictures_are_those_that_can_be_read():
 
 
 def test_words_are_coloured_or_the_tokens_that_the_model_reads(bert, tmp_path):
-    pages = {}
+    pages, model = {}, load(bert)
     for units in ("word", "token"):
         command = ["explain", "the film was badly great", "--model", bert, "--units", units]
         run(*command, "--quiet", "--out", tmp_path / f"{units}.html")
-        explain("the film was badly great", load(bert)).save(tmp_path / f"expected-{units}.html", units=units)
+        explain("the film was badly great", model).save(tmp_path / f"expected-{units}.html", units=units)
         pages[units] = (tmp_path / f"{units}.html").read_text()
         assert pages[units] == (tmp_path / f"expected-{units}.html").read_text()
     assert pages["word"] != pages["token"]

@@ -93,7 +93,7 @@ def test_a_method_returns_what_it_measured():
 
 @pytest.mark.parametrize("name", [5, None.__class__, ["rollout"]])
 def test_a_method_is_given_by_its_name(name):
-    with pytest.raises(WhyformerError, match=r"A method is given by name, not as .* Known: attention_gradient"):
+    with pytest.raises(WhyformerError, match=r"A method is given by name, not as .* Known: at2, attention_gradient"):
         attribute(FAMILIES["bert"](), text_inputs(), 1, name)
 
 

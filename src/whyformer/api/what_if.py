@@ -51,7 +51,7 @@ REMOVED_AS = "kernel_shap"  # whose defaults say how parts are removed
 
 @dataclass(frozen=True)
 class Remover:
-    """The question of an `explain` call, to be subsets_to_ask again. The model is held weakly, as by audit files."""
+    """The question of an `explain` call, to be asked again. The model is held weakly, as by audit files."""
 
     module: weakref.ref[nn.Module]
     rest: Mapping[str, Any]
@@ -64,7 +64,7 @@ class Remover:
     ) -> RemovalEffects:
         """The model's answers without the strongest units of its explanation, and without further subsets of them.
 
-        Those that are known from before are not subsets_to_ask again.
+        Those that are known from before are not asked again.
         """
         module = self.module()
         if module is None:

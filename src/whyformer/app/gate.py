@@ -95,11 +95,8 @@ class Gate:
 
     async def _read_json(self, headers: Headers, receive: Receive) -> Any:
         """Read the request body if it is small enough; Gradio receives exactly these bytes."""
-        content = bytearray()
-        announced, is_complete = (
-            headers.get("content-length", "")[:20],
-            False,
-        )  # Python does not parse numbers of any length
+        content, is_complete = bytearray(), False
+        announced = headers.get("content-length", "")[:20]  # Python does not parse numbers of any length
         fits = not announced.isdecimal() or int(announced) <= self.limits.body_bytes
         while fits and not is_complete:
             message = await receive()

@@ -211,11 +211,10 @@ def serve_what_if(area: ResultArea, visitors: Visitors, seconds: float) -> Calla
     """The shown result with parts to remove by clicks; further choices are put to the model itself."""
 
     def run(request: gr.Request, view: TabView | None, event: gr.EventData) -> dict[Any, Any]:
-        removed = getattr(event, "removed", None) or []
         try:
             if view is None or view.what_if is None:
                 raise WhyformerError("The result is no longer kept here: explain it again.")
-            subset, ask = checked_units(removed), view.what_if
+            subset, ask = checked_units(_removed_units(event)), view.what_if
             with visitors.work(name_of(request), area.what_if, seconds) as work:
                 *_, page = follow(lambda work: ask(subset), work)
         except (WhyformerError, OSError) as error:
@@ -225,6 +224,14 @@ def serve_what_if(area: ResultArea, visitors: Visitors, seconds: float) -> Calla
         return {area.html: page, area.what_if: gr.update(visible=False)}
 
     return run
+
+
+def _removed_units(event: gr.EventData) -> Any:
+    """What a click on the page asks to remove; nothing where the button opens it, whose event has no data."""
+    try:
+        return event.removed or []
+    except (AttributeError, TypeError):
+        return []
 
 
 def checked_units(numbers: Any) -> frozenset[int]:

@@ -232,8 +232,14 @@ def merge_default(
     columns = list(range(len(headings)))
     default = headings.index(DEFAULT_NAME) if DEFAULT_NAME in headings else None
     twin = next((one for one in columns if default not in (None, one) and _are_same(rows, default, one)), None)
-    if default is None or twin is None:
+    if default is None:
         return [list(row) for row in rows], list(headings)
+    if twin is None:
+        methods = {cell.method for row in rows if (cell := row[default]) is not None}
+        named = [
+            f"{min(methods)} (default)" if one == default and len(methods) == 1 else headings[one] for one in columns
+        ]
+        return [list(row) for row in rows], named
     order = [twin, *(one for one in columns if one not in (twin, default))]
     named = [f"{headings[one]} (default)" if one == twin else headings[one] for one in order]
     return [[row[one] for one in order] for row in rows], named

@@ -31,7 +31,7 @@ def learn_command(
         Path | None,
         typer.Option(help="A .safetensors file; by default where at2 finds it.", rich_help_panel=OUTPUT),
     ] = None,
-    quiet: command_options.Quiet = False,
+    quiet: command_options.OnlyErrors = False,
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
 ) -> None:

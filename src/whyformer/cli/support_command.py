@@ -106,7 +106,7 @@ def support_command(
     api: ApiOption = "completions",
     tokenizer: TokenizerName = None,
     engine: Engine = "local",
-    quiet: command_options.Quiet = False,
+    quiet: command_options.OnlyErrors = False,
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
     batch_size: command_options.BatchSize = None,
@@ -153,7 +153,7 @@ def calibrate_command(
     url: Url = None,
     api: ApiOption = "completions",
     tokenizer: TokenizerName = None,
-    quiet: command_options.Quiet = False,
+    quiet: command_options.OnlyErrors = False,
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
 ) -> None:

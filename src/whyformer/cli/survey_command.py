@@ -52,7 +52,7 @@ def survey_command(
     backward: command_options.BackwardName = None,
     plugin: command_options.Plugins = None,
     seed: Annotated[int, typer.Option(help="The seed of everything random.")] = 0,
-    quiet: command_options.Quiet = False,
+    quiet: command_options.OnlyErrors = False,
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
 ) -> None:
