@@ -111,6 +111,25 @@ def focuses() -> str:
     return "\n\n".join(parts) or "Not measured yet."
 
 
+def peers() -> str:
+    """Other libraries on the same questions to a real model, or why one of their methods has no figures."""
+    report = result("real_peers")
+    if not report:
+        return "Not measured yet."
+    rows = []
+    for library, entry in report["libraries"].items():
+        name = library if library == "whyformer" else f"{library} {entry['versions'][library]}"
+        for method, models in entry["methods"].items():
+            one = models[report["model"]]
+            if "reason" in one:
+                rows.append([name, f"`{method}`: {one['reason']}", "–", "–", "–"])
+                continue
+            cells = [f"{one['true first']:.0%}", f"{one['AUPRC']:.2f}", f"{one['seconds']:.1f} ({one['texts']:.0f})"]
+            rows.append([name, f"`{method}`", *cells])
+    header = ["library", "method", "true sentence first", "AUPRC", "s (texts run)"]
+    return f"`{report['model']}`, {report['questions']} questions.\n\n{markdown(header, rows)}"
+
+
 def rows_of(name: str) -> list[dict[str, Any]]:
     """A file of results that is a list; empty if it was not measured."""
     path = RESULTS / f"{name}.json"

@@ -814,6 +814,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "real-default": real_tables.default_of_responses,
     "real-confirmation": real_tables.confirmation,
     "real-focus": real_tables.focuses,
+    "real-peers": real_tables.peers,
     "real-speech": real_tables.speech,
     "real-encoders": real_tables.encoders,
     "real-cards": real_tables.cards,

@@ -69,17 +69,10 @@ def test_on_a_real_model_only_the_truth_counts_and_each_library_is_there(questio
     question = dataclasses.replace(question, of_truth_alone=True, causes=((0,), (2,)))
     scores = np.zeros(len(question.sources))
     scores[[1, 2]] = 1.0
-    assert question.figures({key: scores})[key] == {
-        "true first": 0.5,
-        "AUPRC": pytest.approx(question_precision(scores)),
-    }
+    precision = source_average_precision(scores, np.isin(np.arange(len(scores)), (0, 2)))
+    assert question.figures({key: scores})[key] == {"true first": 0.5, "AUPRC": precision}
     assert peers.REAL_METHODS.keys() == peers.METHODS.keys()
     assert all(1 <= len(methods) <= 5 for methods in peers.REAL_METHODS.values())
-
-
-def question_precision(scores: np.ndarray) -> float:
-    truth = np.isin(np.arange(len(scores)), (0, 2))
-    return source_average_precision(scores, truth)
 
 
 def test_scores_of_tokens_are_pooled_as_ours_are(questions):
