@@ -19,7 +19,7 @@ from torch import Tensor
 
 from whyformer.api.attribute import MethodChoice
 from whyformer.api.batches import like_lengths, padding_that_pays, texts_at_once
-from whyformer.api.focus_weights import GainScore, weighted_at
+from whyformer.api.focus_weights import GainScore, weigh_at
 from whyformer.api.row_scores import ExchangeRowScores, read_at, row_scores, row_target
 from whyformer.axes import Inputs
 from whyformer.batching import check_batch_size, in_batches
@@ -235,7 +235,7 @@ class ScoringEngine:
         whole = [_whole(exchange) for exchange, _ in items]
         trace, _ = self._trace(whole, checkpoint, row_weights(whole, max(row.length for row in whole)))
         logits, first = token_logits(trace.output), first_logit(trace.question.inputs)
-        rows_of = [[weighted_at(row, logits[number], first) for row in own] for number, (_, own) in enumerate(items)]
+        rows_of = [[weigh_at(row, logits[number], first) for row in own] for number, (_, own) in enumerate(items)]
         scores: list[list[ExchangeRowScores]] = [[] for _ in items]
         for turn in range(max(len(rows) for rows in rows_of)):
             rows = [own[min(turn, len(own) - 1)] for own in rows_of]

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from whyformer.api.focus_weights import weighted
+from whyformer.api.focus_weights import weigh
 from whyformer.api.replies import Reply
 from whyformer.api.response_case import ResponseCase
 from whyformer.errors import WhyformerError
@@ -40,7 +40,7 @@ def focused_case(
     """The rows to explain, those of a contrast included.
 
     With "sources", one forward pass without them; the weights come from the pass that explains the rows, or from
-    `weighted_case`.
+    `weigh_case`.
     """
     rows = focused_rows(scorer, reply, spans, sources, focus)
     case = ResponseCase(reply, spans, sources, rows, focus=focus if isinstance(focus, str) else "weights")
@@ -72,18 +72,18 @@ def focused_rows(
     return tuple(_rows(reply, spans, [[own[token] for token in span.tokens] for span in spans]))
 
 
-def weighted_case(scorer: ResponseScorer, case: ResponseCase) -> ResponseCase:
+def weigh_case(scorer: ResponseScorer, case: ResponseCase) -> ResponseCase:
     """The case with the weights of its rows, by a forward pass with the sources where they need one."""
-    rows = _weighted_rows(scorer, case.reply, case.rows)
-    other_rows = () if case.other is None else _weighted_rows(scorer, case.other, case.other_rows)
+    rows = _weigh_rows(scorer, case.reply, case.rows)
+    other_rows = () if case.other is None else _weigh_rows(scorer, case.other, case.other_rows)
     return replace(case, rows=rows, other_rows=other_rows)
 
 
-def _weighted_rows(scorer: ResponseScorer, reply: Reply, rows: Sequence[ResponseRow]) -> tuple[ResponseRow, ...]:
+def _weigh_rows(scorer: ResponseScorer, reply: Reply, rows: Sequence[ResponseRow]) -> tuple[ResponseRow, ...]:
     if all(row.without is None for row in rows):
         return tuple(rows)
     (values,) = scorer.log_probabilities(requests_after([scorer.variant(reply.prompt)], reply.tokens, reply.text))
-    return tuple(weighted(row, values[list(row.tokens)]) for row in rows)
+    return tuple(weigh(row, values[list(row.tokens)]) for row in rows)
 
 
 def log_probabilities_without(scorer: ResponseScorer, reply: Reply, sources: Sequence[Source]) -> np.ndarray:

@@ -42,13 +42,13 @@ class GainScore:
             logits = token_logits(output)
             examples = [0 if self.are_of_one else number for number in range(len(self.rows))]
             self.rows = [
-                weighted_at(row, logits[example], self.first) for row, example in zip(self.rows, examples, strict=True)
+                weigh_at(row, logits[example], self.first) for row, example in zip(self.rows, examples, strict=True)
             ]
             self._score = self.make_score(self.rows)
         return self._score(output)
 
 
-def weighted_at(row: ResponseRow, logits: Tensor, first: int) -> ResponseRow:
+def weigh_at(row: ResponseRow, logits: Tensor, first: int) -> ResponseRow:
     """The row with the weights that the logits [place, token] of its pass give; `first` is the position of the first.
 
     A row that needs no weights is returned unchanged.
@@ -56,10 +56,10 @@ def weighted_at(row: ResponseRow, logits: Tensor, first: int) -> ResponseRow:
     if row.without is None:
         return row
     places = [position - first for position in row.positions]
-    return weighted(row, log_probabilities_of(logits[places], [row.exchange.response[token] for token in row.tokens]))
+    return weigh(row, log_probabilities_of(logits[places], [row.exchange.response[token] for token in row.tokens]))
 
 
-def weighted(row: ResponseRow, with_sources: np.ndarray) -> ResponseRow:
+def weigh(row: ResponseRow, with_sources: np.ndarray) -> ResponseRow:
     """The row with weights by its tokens' log-probabilities with and without the sources; tokens of weight 0 go."""
     if row.without is None:
         return row
