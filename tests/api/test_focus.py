@@ -18,6 +18,8 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.prompt import Message, Prompt, prompt_of
 from whyformer.inputs.prompt_tokens import Token
 from whyformer.inputs.sources import sources_of
+from whyformer.tracing import build
+from whyformer.tracing.build import trace
 
 PROMPT, RESPONSE = "The plot was dull. The actors were bad. The music was", " great. I liked it."
 DOCUMENTS = [("plot", "A dull story."), ("sound", "Great music.")]
@@ -160,6 +162,22 @@ def test_the_pass_that_explains_weighs_the_tokens_as_if_the_weights_were_given(d
     assert (np.abs(theirs.scores).sum(axis=1) > 0).all()
     np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-5, atol=1e-7 * np.abs(theirs.scores).max())
     np.testing.assert_allclose(ours.focus, theirs.focus, rtol=1e-6, atol=1e-9)
+
+
+def test_weights_are_the_same_block_by_block(double, monkeypatch):
+    settings = {"units": "response", "focus": "sources", "sources": "sentence"}
+    plain = explain_response(PROMPT, RESPONSE, double, "generic_attention", **settings)
+    tried = []
+
+    def by_blocks(*args, **options):
+        tried.append(options | {"checkpoint": True})
+        return trace(*args, **tried[-1])
+
+    monkeypatch.setattr(build, "trace", by_blocks)
+    blocks = explain_response(PROMPT, RESPONSE, double, "generic_attention", **settings)
+    assert len(tried) == 1
+    np.testing.assert_allclose(blocks.focus, plain.focus, rtol=1e-6)
+    np.testing.assert_allclose(blocks.scores, plain.scores, rtol=1e-5)
 
 
 def test_tokens_that_gain_nothing_have_no_weight_unless_none_gains():
