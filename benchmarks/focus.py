@@ -3,7 +3,7 @@
     python benchmarks/focus.py measure FOLDER --out smollm2.jsonl --questions 30
     python benchmarks/focus.py measure FOLDER --out qwen-shard0.jsonl --device cuda --dtype bfloat16 --shard 0/4
     python benchmarks/focus.py measure mini-llm --register facts --out mini-llm.jsonl
-    python benchmarks/focus.py summarise smollm2.jsonl qwen-shard*.jsonl mini-llm.jsonl
+    python benchmarks/focus.py summarise smollm2.jsonl qwen-shard*.jsonl mini-llm.jsonl --out FILE.json
 
 The explained score is Σ w log p over the tokens of the whole answer. A candidate is a figure of each token and a rule
 that makes weights of them. Seeds from 10,000 on are a development set: nothing is reported on them. A run goes on where
@@ -27,11 +27,11 @@ import torch
 
 import whyformer
 from real_questions import asked, questions
-from real_responses import Sink, sink_of
+from real_responses import Sink, lines_of, sink_of
 from real_writer import writer_of
 from whyformer.api.attribute import MethodChoice, choose_method
 from whyformer.api.exchange_scores import ScoringEngine
-from whyformer.api.focus import gain_weights
+from whyformer.api.focus_weights import gain_weights
 from whyformer.api.replies import Reply, reply_of
 from whyformer.errors import WhyformerError
 from whyformer.facts import example
@@ -279,24 +279,38 @@ def _explain(
 
 def summarise(options: argparse.Namespace) -> None:
     """Share of questions whose true sentence is ranked first, by run, kind of answer, candidate and method."""
-    found: dict[tuple[str, str], dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
-    for path in options.files:
-        run, causes = path.stem.partition("-shard")[0], {}
-        for line in map(json.loads, path.read_text().splitlines()):
-            if line["method"] == "":
-                causes[line["seed"], line["answer"]] = {number for cause in line["causes"] for number in cause}
-            for name, scores in line.get("scores", {}).items():
-                true = causes[line["seed"], line["answer"]]
-                found[run, line["answer"]][name, line["method"]].append(top_one(scores, true))
+    report = summary(options.files)
+    for cell in report:
+        print(f"\n{cell['run']}, {cell['answers']}: {cell['questions']} questions")
+        print(f"{'':36}{''.join(f'{_short(method):>12}' for method in cell['methods'])}{'mean':>8}")
+        for name, values in cell["candidates"].items():
+            shown = "".join(f"{100 * value:12.1f}" for value in values)
+            print(f"{name:36}{shown}{100 * np.mean(values):8.1f}")
+    if options.out:
+        options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def summary(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """For each run and kind of answer, the figures of each candidate by method, on questions that all explained."""
+    found: dict[tuple[str, str], dict[tuple[str, str], dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    causes: dict[tuple[str, int, str], set[int]] = {}
+    for line in lines_of(files):
+        run, seed, kind = line["run"].partition("-shard")[0], line["seed"], line["answer"]
+        if line["method"] == "":
+            causes[run, seed, kind] = {number for cause in line["causes"] for number in cause}
+        for name, scores in line.get("scores", {}).items():
+            found[run, kind][name, line["method"]][seed] = top_one(scores, causes[run, seed, kind])
+    report = []
     for (run, kind), cells in found.items():
         methods = list(dict.fromkeys(method for _, method in cells))
-        counts = {len(values) for (name, _), values in cells.items() if name == "none"}
-        print(f"\n{run}, {kind}: {' or '.join(map(str, sorted(counts)))} questions")
-        print(f"{'':36}{''.join(f'{_short(method):>12}' for method in methods)}{'mean':>8}")
-        names = [name for name in CANDIDATES if any(one == name for one, _ in cells)]
-        rows = {name: [100 * float(np.mean(cells[name, one] or np.nan)) for one in methods] for name in names}
-        for name, values in rows.items():
-            print(f"{name:36}{''.join(f'{value:12.1f}' for value in values)}{np.mean(values):8.1f}")
+        names = [name for name in CANDIDATES if all((name, method) in cells for method in methods)]
+        common = sorted(set.intersection(*(set(cells[name, method]) for name in names for method in methods)))
+        rows = {
+            name: [round(float(np.mean([cells[name, method][seed] for seed in common])), 4) for method in methods]
+            for name in names
+        }
+        report.append({"run": run, "answers": kind, "questions": len(common), "methods": methods, "candidates": rows})
+    return report
 
 
 def top_one(scores: Sequence[float], true: set[int]) -> float:
@@ -336,6 +350,7 @@ def main() -> None:
     run.set_defaults(command=measure)
     merge = commands.add_parser("summarise")
     merge.add_argument("files", type=Path, nargs="+")
+    merge.add_argument("--out", type=Path)
     merge.set_defaults(command=summarise)
     options = parser.parse_args()
     options.command(options)

@@ -2,13 +2,15 @@
 
     python -m venv /tmp/peers && /tmp/peers/bin/pip install -c constraints.txt -r benchmarks/peers-requirements.txt
     /tmp/peers/bin/python benchmarks/peers.py [--peer NAME …] [--out benchmarks/results/peers.json]
+    /tmp/peers/bin/python benchmarks/peers.py --model smollm2-135m-instruct --out benchmarks/results/real_peers.json
 
 None of them is a dependency. With --peer only those libraries run, and their rows of the file are replaced: one that
 wants an environment of its own gets one. What does not install or run has its reason in the file.
 
 mini-llm: questions of Facts World with the right answer as the response; the sources are the sentences of the document.
 Against the truth recall at 3 and AUPRC; against the model itself the drop of log p without the three highest sources,
-and LDS over held-out subsets. mini-gpt: reviews that the model goes on with, for the time alone. Each library with
+and LDS over held-out subsets. mini-gpt: reviews that the model goes on with, for the time alone. A real model, which
+real_models.py has fetched: questions of the prose register, against the truth alone. Each library with
 its own settings, gradients integrated in fewer steps; a source has the sum of its tokens' positive scores. The time is
 that of the processor, on one thread, so that it hardly depends on what else runs there.
 """
@@ -35,6 +37,10 @@ import numpy as np
 import torch
 
 import whyformer
+from real_models import model_folder
+from real_questions import asked
+from real_questions import questions as prose_passages
+from real_writer import writer_of
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.replies import Reply, reply_of
 from whyformer.api.source_methods import response_ablation
@@ -60,6 +66,7 @@ TOP, SUBSETS, STEPS = 3, 16, 20
 TOLERANCE = 0.01  # of a log-probability
 SENTENCES = [8, 20]
 RESPONSE_TOKENS = 12
+PASSAGE, FIRST_PASSAGE = [8, 16], 40_000  # sentences of a passage for a real model, and the seed of the first
 REVIEWS = [
     "The film was long and the story was dull. The music was the best part of it, and the actors did what they could. "
     "The last scene by the sea was beautiful. In the end I think that",
@@ -86,20 +93,27 @@ class Question:
     reply: Reply
     sources: tuple[Source, ...]
     causes: tuple[tuple[int, ...], ...] = ()
+    of_truth_alone: bool = False  # whether the model is not asked again without some sources
 
     @property
     def prompt(self) -> Prompt:
         return self.reply.prompt
 
     @property
+    def beginning(self) -> str:
+        """The token that the tokenizer puts before every text, if it puts one."""
+        tokenizer = self.loaded_model.tokenizer
+        return tokenizer.bos_token if tokenizer("").input_ids else ""
+
+    @property
     def text(self) -> str:
         """What the model reads, without the token that its tokenizer puts before every text."""
-        return self.prompt.rendered.removeprefix(self.loaded_model.tokenizer.bos_token)
+        return self.prompt.rendered.removeprefix(self.beginning)
 
     @property
     def whole_text(self) -> str:
         """What the model reads, with that token."""
-        return self.loaded_model.tokenizer.bos_token + self.text
+        return self.beginning + self.text
 
     def with_sources(self, texts: Sequence[str]) -> str:
         """What `text` would be if these were its sources."""
@@ -108,7 +122,7 @@ class Question:
         if not self.prompt.messages:
             return content
         rendered = render_messages(self.loaded_model, [{"role": "user", "content": content}])
-        return rendered.removeprefix(self.loaded_model.tokenizer.bos_token)
+        return rendered.removeprefix(self.beginning)
 
     def pooled(self, token_scores: Any) -> Scores:
         """The scores of the prompt's tokens as those of its sources, by the same rule for every library."""
@@ -121,12 +135,21 @@ class Question:
         """What each method's scores are worth; nothing where no truth is known."""
         if not self.causes:
             return {key: {} for key in scores}
+        every = tuple({place for cause in self.causes for place in cause})
+        if self.of_truth_alone:
+            truth = np.isin(np.arange(len(self.sources)), every)
+            return {
+                key: {
+                    "true first": float((values == values.max())[truth].sum() / (values == values.max()).sum()),
+                    "AUPRC": source_average_precision(values, truth),
+                }
+                for key, values in scores.items()
+            }
         whole = spans_of(self.reply.text, self.reply.tokens, "response")
         rows = [ResponseRow(self.reply.exchange, span.tokens) for span in whole]
         ablation = response_ablation(LoadedScorer(self.loaded_model), self.reply, rows, self.sources)
         masks = random_subsets(len(self.sources), SUBSETS, seed=HELD_OUT)
         real = ablation.scores_of(masks)
-        every = tuple({place for cause in self.causes for place in cause})
         truths = [np.isin(np.arange(len(self.sources)), cause) for cause in {*self.causes, every}]
         return {
             key: {
@@ -163,10 +186,34 @@ def review_questions(loaded_model: LoadedModel, number: int) -> list[Question]:
     return questions
 
 
+def prose_questions(loaded_model: LoadedModel, number: int) -> list[Question]:
+    """Questions in natural prose, with the answer in the text's words, which the model takes from there."""
+    writer, found = writer_of(loaded_model, batch=4), []
+    for question in prose_passages(count(FIRST_PASSAGE), sentences=(PASSAGE[0], PASSAGE[1])):
+        (answer,) = asked(question, writer, ["verbatim"])
+        if not answer.is_kept:
+            continue
+        messages = writer.messages(question.passage.prompt)
+        opening = encode_prompt(loaded_model, messages)
+        sources = sources_of(opening.prompt, [(one.start, one.end) for one in question.passage.sentences])
+        reply = reply_of(loaded_model, opening, answer.text)
+        found.append(Question(loaded_model, messages, reply, sources, question.passage.question.causes, True))
+        if len(found) == number:
+            break
+    return found
+
+
 QUESTIONS: dict[str, Callable[[LoadedModel, int], list[Question]]] = {
     "mini-llm": facts_questions,
     "mini-gpt": review_questions,
+    "smollm2-135m-instruct": prose_questions,
 }
+BUNDLED = ("mini-llm", "mini-gpt")
+
+
+def folder_of(name: str) -> Path:
+    """The folder of a bundled model, or of one that real_models.py has fetched."""
+    return bundled_folder(name) if name in BUNDLED else model_folder(name)
 
 
 @dataclass(frozen=True)
@@ -179,7 +226,7 @@ class Explainer:
 
 
 def whyformer_method(name: str, *, method: str | None, units: str = "response", **options: Any) -> Explainer:
-    loaded_model = load(name, device="cpu")
+    loaded_model = load(folder_of(name), device="cpu")
 
     def explain(question: Question) -> Scores:
         response = whyformer.explain_response(
@@ -199,7 +246,7 @@ def whyformer_method(name: str, *, method: str | None, units: str = "response", 
 def inseq_method(name: str, *, method: str, **options: Any) -> Explainer:
     import inseq
 
-    model = inseq.load_model(str(bundled_folder(name)), method)
+    model = inseq.load_model(str(folder_of(name)), method)
 
     def explain(question: Question) -> Scores:
         text = question.prompt.rendered
@@ -215,7 +262,7 @@ def plain_model(name: str, **options: Any) -> tuple[Any, Any]:
     """Model and tokenizer as transformers load them."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder = str(bundled_folder(name))
+    folder = str(folder_of(name))
     return AutoModelForCausalLM.from_pretrained(folder, **options).eval(), AutoTokenizer.from_pretrained(folder)
 
 
@@ -340,6 +387,24 @@ METHODS: dict[str, dict[str, Maker]] = {
     "context-cite": {"ContextCiter": context_cite_method},
 }
 
+# On a real model: what responses are explained by, the best of the others, and a method of each library at most twice.
+REAL_METHODS: dict[str, dict[str, Maker]] = {
+    "whyformer": {
+        "the default, focus=sources": partial(whyformer_method, method=None),
+        "generic_attention, attn_lrp, focus=sources": partial(
+            whyformer_method, method="generic_attention", backward="attn_lrp", focus="sources"
+        ),
+        **{method: partial(whyformer_method, method=method) for method in ("evidence", "flow_routes", "leave_one_out")},
+    },
+    "inseq": {method: partial(inseq_method, method=method) for method in ("attention", "saliency")},
+    "captum": {
+        "FeatureAblation, forward_in_tokens=False": partial(captum_ablation, forward_in_tokens=False),
+        "LayerGradientXActivation": partial(captum_gradient, method="LayerGradientXActivation"),
+    },
+    "flashtrace": METHODS["flashtrace"],
+    "context-cite": METHODS["context-cite"],
+}
+
 
 @contextmanager
 def counted(model: Any) -> Iterator[dict[str, int]]:
@@ -388,7 +453,7 @@ def ask(explainer: Explainer, question: Question) -> tuple[Scores, dict[str, flo
 
 def measure(makers: Mapping[Key, Maker], model: str, number: int) -> dict[Key, dict[str, Any]]:
     """The figures of each method, or why it has none. All methods take a question before the next one comes."""
-    questions = QUESTIONS[model](load(model, device="cpu"), number)
+    questions = QUESTIONS[model](load(folder_of(model), device="cpu"), number)
     explainers, reasons = {}, {}
     for key, make in makers.items():
         explainers[key], reasons[key] = attempt(partial(prepare, make, model, questions[0]))
@@ -434,6 +499,7 @@ def merged(old: Mapping[str, Any], settings: Mapping[str, Any], libraries: Mappi
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peer", action="append", choices=METHODS, help="a library; all of them unless given")
+    parser.add_argument("--model", choices=[name for name in QUESTIONS if name not in BUNDLED], help="a real model")
     parser.add_argument("--questions", type=int, default=20)
     parser.add_argument("--reviews", type=int, default=len(REVIEWS))
     parser.add_argument("--out", type=Path)
@@ -442,30 +508,30 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     peers = arguments.peer or list(METHODS)
-    settings: dict[str, Any] = {
-        "questions": arguments.questions,
-        "sentences": SENTENCES,
-        "reviews": arguments.reviews,
-        "response_tokens": RESPONSE_TOKENS,
-        "subsets": SUBSETS,
-        "machine": {"processor": platform.machine(), "threads": torch.get_num_threads()},
-    }
+    methods = REAL_METHODS if arguments.model else METHODS
+    numbers = {"mini-llm": arguments.questions, "mini-gpt": arguments.reviews}
+    if arguments.model:
+        numbers = {arguments.model: arguments.questions}
+    settings: dict[str, Any] = {"questions": arguments.questions}
+    if arguments.model:
+        settings |= {"model": arguments.model, "sentences": PASSAGE, "first_seed": FIRST_PASSAGE}
+    else:
+        settings |= {"sentences": SENTENCES, "reviews": arguments.reviews}
+        settings |= {"response_tokens": RESPONSE_TOKENS, "subsets": SUBSETS}
+    settings["machine"] = {"processor": platform.machine(), "threads": torch.get_num_threads()}
     old = json.loads(arguments.out.read_text()) if arguments.peer and arguments.out and arguments.out.exists() else {}
     merged(old, settings, {})
-    makers = {(peer, method): make for peer in peers for method, make in METHODS[peer].items()}
-    figures = {
-        model: measure(makers, model, number)
-        for model, number in (("mini-llm", arguments.questions), ("mini-gpt", arguments.reviews))
-    }
+    makers = {(peer, method): make for peer in peers for method, make in methods[peer].items()}
+    figures = {model: measure(makers, model, number) for model, number in numbers.items()}
     libraries = {
         peer: {
             "versions": {name: version(name) for name in dict.fromkeys((peer, "torch", "transformers"))},
-            "methods": {method: {model: figures[model][peer, method] for model in figures} for method in METHODS[peer]},
+            "methods": {method: {model: figures[model][peer, method] for model in figures} for method in methods[peer]},
         }
         for peer in peers
     }
-    for (peer, method), row in figures["mini-llm"].items():
-        print(f"{peer:14} {method:42} {row} | {figures['mini-gpt'][peer, method]}")
+    for peer, method in makers:
+        print(f"{peer:14} {method:42} {' | '.join(str(rows[peer, method]) for rows in figures.values())}")
     if arguments.out:
         arguments.out.write_text(json.dumps(merged(old, settings, libraries), indent=1) + "\n")
 

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from real_response_summary import measures
+from real_response_summary import conditions, measures
 from real_responses import lines_of
 from whyformer.metrics.statistics import holm, interval, paired_comparison
 
 RULE = Path(__file__).with_name("response_candidates.toml")
-LEAST_BETTER = 2  # figures of the halves that report, by which the chosen one must be better than today's default
+LEAST_BETTER = 2  # figures of the halves that report, by which the chosen one must be better than the earlier default
 ALIKE = 0.05
 
 Cells = Mapping[tuple[str, str], Mapping[str, Mapping[int, Mapping[str, Any]]]]  # by run and answer, method, seed
@@ -47,6 +47,15 @@ def cells_of(paths: Sequence[Path], candidates: Sequence[str]) -> Cells:
     return {cell: methods for cell, methods in cells.items() if all(methods.values())}
 
 
+def runs_of(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """What was asked in each run, by kind of answer."""
+    asked: dict[tuple[str, str], dict[int, Any]] = defaultdict(dict)
+    for line in lines_of(paths):
+        if line["method"] == "":
+            asked[line["run"].partition("-shard")[0], line["answer"]][line["seed"]] = line
+    return [{"run": run, "answers": kind, **conditions([*own.values()])} for (run, kind), own in asked.items()]
+
+
 def values(cells: Cells, cell: tuple[str, str], method: str, figure: str, half: int) -> np.ndarray:
     """A figure of a method on the questions of one half."""
     return np.array([row[figure] for seed, row in cells[cell][method].items() if seed % 2 == half])
@@ -54,7 +63,7 @@ def values(cells: Cells, cell: tuple[str, str], method: str, figure: str, half: 
 
 def decide(cells: Cells, rule: Mapping[str, Any]) -> dict[str, Any]:
     """The candidate that the even questions choose, and how it compares with the others on the odd ones."""
-    candidates, today = rule["candidates"], rule["today"]
+    candidates, earlier = rule["candidates"], rule["earlier"]
     columns = [(cell, figure) for cell in cells for figure in rule["figures"]]
     means = [[values(cells, cell, name, figure, 0).mean() for name in candidates] for cell, figure in columns]
     mean_ranks = np.mean([rankdata(-np.array(column)) for column in means], axis=0)
@@ -73,12 +82,12 @@ def decide(cells: Cells, rule: Mapping[str, Any]) -> dict[str, Any]:
                 "against": name, "run": cell[0], "answers": cell[1], "figure": figure,
                 "gain": round(ends.value, 4), "low": round(ends.low, 4), "high": round(ends.high, 4), "p": round(p, 4),
             })  # fmt: skip
-    against_today = [row for row in rows if row["against"] == today and row["p"] < ALIKE]
-    better, worse = (sum((row["gain"] > 0) == sign for row in against_today) for sign in (True, False))
+    against_earlier = [row for row in rows if row["against"] == earlier and row["p"] < ALIKE]
+    better, worse = (sum((row["gain"] > 0) == sign for row in against_earlier) for sign in (True, False))
     return {
-        "today": today,
+        "earlier": earlier,
         "chosen": chosen,
-        "is_confirmed": chosen != today and better >= LEAST_BETTER and not worse,
+        "is_confirmed": chosen != earlier and better >= LEAST_BETTER and not worse,
         "better": better,
         "worse": worse,
         "mean_ranks": dict(sorted(zip(candidates, mean_ranks.round(2).tolist(), strict=True), key=lambda one: one[1])),
@@ -106,7 +115,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rule = tomllib.loads(RULE.read_text(encoding="utf-8"))
-    decided = decide(cells_of(options.files, rule["candidates"]), rule)
+    decided = {"runs": runs_of(options.files), **decide(cells_of(options.files, rule["candidates"]), rule)}
     text = json.dumps(decided, indent=1)
     print(text)
     if options.out:

@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -232,6 +232,16 @@ def main() -> None:
         if options.out:
             ordered = {known: report[known] for known in MODELS if known in report}
             options.out.write_text(json.dumps(ordered, indent=1) + "\n")
+    print(verified({name: report[name] for name in options.names or MODELS}))
+
+
+def verified(report: Mapping[str, Any]) -> str:
+    """A table of the models that were verified, with the time that each took."""
+    rows = [
+        f"{name:30} {one['parameters'] / 1e6:6,.0f} million weights, {len(one['checks'])} checks {one['seconds']:6,} s"
+        for name, one in report.items()
+    ]
+    return "\n".join([*rows, f"{len(rows)} models verified, {sum(one['seconds'] for one in report.values()):,} s"])
 
 
 if __name__ == "__main__":

@@ -43,6 +43,18 @@ def summary(lines: Iterable[Line]) -> dict[str, Any]:
     return report
 
 
+def conditions(questions: Sequence[Line]) -> dict[str, Any]:
+    """What was asked in a run: number format, seeds, lengths, and how many questions were kept."""
+    seeds, sentences = ([line[name] for line in questions] for name in ("seed", "sentences"))
+    return {
+        "dtype": questions[0].get("dtype", "unknown"),
+        "seeds": [min(seeds), max(seeds)],
+        "sentences": [min(sentences), max(sentences)],
+        "tried": len(questions),
+        "kept": sum(line["kept"] for line in questions),
+    }
+
+
 def measures(question: Line, line: Line) -> dict[str, Any]:
     """The measures of one explanation; only the error where there is none."""
     if "error" in line:

@@ -13,6 +13,7 @@ runs are merged by `summarise`. Measuring needs torch, transformers and the pack
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import time
 import tomllib
@@ -116,7 +117,8 @@ def measure(options: argparse.Namespace) -> None:
         for answer in asked(question, writer, todo):
             if (question.seed, answer.kind, "") not in sink.known:
                 values = writer.subset_values(question, answer.text, options.subsets) if answer.is_kept else []
-                sink.write(seed=question.seed, answer=answer.kind, method="", **question.facts, **answer.facts(values))
+                about = {"dtype": writer.dtype, **question.facts, **answer.facts(values)}
+                sink.write(seed=question.seed, answer=answer.kind, method="", **about)
             if answer.is_kept:
                 _explain(sink, writer, question, answer.kind, answer.text, options, encoder, end)
             if time.monotonic() > end:
@@ -215,10 +217,12 @@ def _now() -> float:
 
 
 def lines_of(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """The lines of all files, each with the name of its file as the run's."""
+    """The lines of all files, which may be compressed, each with the name of its file as the run's."""
     for path in paths:
-        for line in path.read_text().splitlines():
-            yield json.loads(line) | {"run": path.stem}
+        run = path.name.removesuffix(".gz").removesuffix(".jsonl")
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+            for line in file:
+                yield json.loads(line) | {"run": run}
 
 
 def main() -> None:

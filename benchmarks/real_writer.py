@@ -28,6 +28,11 @@ class Writer:
     def device(self) -> torch.device:
         return next(self.loaded_model.model.parameters()).device
 
+    @property
+    def dtype(self) -> str:
+        """The number format of the weights."""
+        return str(next(self.loaded_model.model.parameters()).dtype).removeprefix("torch.")
+
     def messages(self, prompt: str) -> Any:
         """The prompt as this model is asked: a message where it has a chat template, else the text."""
         return [{"role": "user", "content": prompt}] if self.loaded_model.tokenizer.chat_template else prompt

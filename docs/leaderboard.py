@@ -23,8 +23,6 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 from publish import chief_figure, plain_label  # noqa: E402
 
-LEFT_OUT = {"approximation"}  # which measures recursions, not methods
-ABLATIONS = "-ablations"  # runs that compare variants of one method, on data that others have
 BASELINES = {*CONTROLS, "recency", "lexical_overlap", "uniform"}  # which ignore the model
 FEWEST_MODELS = 3  # to be ranked
 # What benchmarks/cost.py calls a method.
@@ -114,15 +112,16 @@ class Score:
 
 
 def cells_of(found: Mapping[str, Mapping[str, Any]]) -> list[Cell]:
-    """Every protocol of every run, without figures that have no better direction."""
+    """Every protocol of every run that is on the board, without figures that have no better direction."""
+    off = fill_document()["off_the_board"]
     cells = [
         Cell(run, published, protocol["protocol"], chief_figure(protocol))
         for run, published in found.items()
-        if not run.endswith(ABLATIONS)
+        if run not in off["runs"]
         for protocol in published["protocols"]
         if protocol["figures"]
     ]
-    return [cell for cell in cells if cell.name not in LEFT_OUT and cell.figure["better"] != "neither"]
+    return [cell for cell in cells if cell.name not in off["protocols"] and cell.figure["better"] != "neither"]
 
 
 def entries(cells: Sequence[Cell]) -> Iterator[Entry]:

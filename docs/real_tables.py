@@ -49,10 +49,92 @@ def default_of_responses() -> str:
     evens = ", ".join(f"{run}, {answers}: {_count(chosen_on, run, answers)}" for run, answers in cells)
     verdict = (
         f"`{decided['chosen']}` has the lowest mean rank on the even questions ({evens}). On the odd ones it is better "
-        f"than `{decided['today']}` by {decided['better']} figures and worse by {decided['worse']} (p corrected by "
+        f"than `{decided['earlier']}` by {decided['better']} figures and worse by {decided['worse']} (p corrected by "
         f"Holm's procedure): by the rule it {'becomes' if decided['is_confirmed'] else 'does not become'} the default."
     )
     return f"{verdict}\n\n{markdown(header, rows)}"
+
+
+def confirmation() -> str:
+    """How the default of responses and other methods do on questions that chose nothing."""
+    parts = []
+    for cell in rows_of("real_confirmation"):
+        about = (
+            f"{cell['run']} in {cell['dtype']}, {cell['answers']} answers: {cell['kept']} of {cell['tried']} questions "
+            f"kept; seeds {cell['seeds'][0]:,} to {cell['seeds'][1]:,}, {cell['sentences'][0]} to "
+            f"{cell['sentences'][1]} sentences."
+        )
+        rows = []
+        for name, one in cell["methods"].items():
+            gain = one.get("default's gain")
+            against = "–" if gain is None else f"{points(gain['top 1'])}, p = {gain['p']:.2g}"
+            label = name if name in NO_METHODS else f"`{name}`"
+            rows.append([label, str(one["n"]), share(one["top 1"]), f"{one['AUPRC'][0]:.2f}", against])
+        header = ["", "questions", "true sentence first", "AUPRC", "the default's gain, points"]
+        parts.append(f"{about} {_verdict(cell)}\n\n{markdown(header, rows)}")
+    return "\n\n".join(parts) or "Not measured yet."
+
+
+NO_METHODS = ("random", "recency", "lexical overlap", "encoder cosine")
+
+
+def _verdict(cell: dict[str, Any]) -> str:
+    """Whether the best method and the default reach the target of a cell, which not every cell has."""
+    if cell["target"] is None:
+        return ""
+    own = {name: one for name, one in cell["methods"].items() if name not in NO_METHODS}
+    reached = [f"`{name}`" for name, one in own.items() if one["top 1"][0] >= cell["target"]]
+    return f"The target is {cell['target']:.0%}: {' and '.join(reached) or 'no method'} reached it."
+
+
+def share(ends: list[float]) -> str:
+    value, low, high = ends
+    return f"{value:.0%} [{low:.0%}, {high:.0%}]"
+
+
+def points(ends: list[float]) -> str:
+    value, low, high = (100 * end for end in ends)
+    return f"{value:+.0f} [{low:+.0f}, {high:+.0f}]"
+
+
+def focuses() -> str:
+    """How often the true sentence is first by each way to weigh a response's tokens."""
+    parts = []
+    for cell in rows_of("real_focus"):
+        names = [f"`{name}`" for name in cell["methods"]]
+        rows = [
+            [name, *(f"{value:.0%}" for value in values), f"{sum(values) / len(values):.0%}"]
+            for name, values in cell["candidates"].items()
+        ]
+        about = f"{cell['run']}, {cell['answers']} answers: {cell['questions']} questions."
+        parts.append(f"{about}\n\n{markdown(['weights of the tokens', *names, 'mean'], rows)}")
+    return "\n\n".join(parts) or "Not measured yet."
+
+
+def peers() -> str:
+    """Other libraries on the same questions to a real model, or why one of their methods has no figures."""
+    report = result("real_peers")
+    if not report:
+        return "Not measured yet."
+    rows = []
+    for library, entry in report["libraries"].items():
+        name = library if library == "whyformer" else f"{library} {entry['versions'][library]}"
+        for method, models in entry["methods"].items():
+            one = models[report["model"]]
+            if "reason" in one:
+                rows.append([name, f"`{method}`: {one['reason']}", "–", "–", "–"])
+                continue
+            cells = [f"{one['true first']:.0%}", f"{one['AUPRC']:.2f}", f"{one['seconds']:.1f} ({one['texts']:.0f})"]
+            rows.append([name, f"`{method}`", *cells])
+    header = ["library", "method", "true sentence first", "AUPRC", "s (texts run)"]
+    return f"`{report['model']}`, {report['questions']} questions.\n\n{markdown(header, rows)}"
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    """A file of results that is a list; empty if it was not measured."""
+    path = RESULTS / f"{name}.json"
+    found: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []
+    return found
 
 
 def _count(half: dict[tuple[str, str, str], dict[str, Any]], run: str, answers: str) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -10,11 +12,14 @@ import torch
 from test_explain_response import ByHand, in_double
 
 from whyformer import Response, explain_response, explain_responses
-from whyformer.api.focus import gain_weights, places_but_the_question
+from whyformer.api.focus import places_but_the_question
+from whyformer.api.focus_weights import gain_weights
 from whyformer.errors import WhyformerError
 from whyformer.inputs.prompt import Message, Prompt, prompt_of
 from whyformer.inputs.prompt_tokens import Token
 from whyformer.inputs.sources import sources_of
+from whyformer.tracing import build
+from whyformer.tracing.build import trace
 
 PROMPT, RESPONSE = "The plot was dull. The actors were bad. The music was", " great. I liked it."
 DOCUMENTS = [("plot", "A dull story."), ("sound", "Great music.")]
@@ -29,6 +34,7 @@ METHODS = [
     ("leave_one_out", None),
     ("context_ablation", None),
 ]
+FROM_ONE_PASS = [*METHODS[:3], *METHODS[4:6], *((one, None) for one in ("evidence", "full_grad", "lrp"))]
 FOCUSED = ["generic_attention", "input_x_gradient", "flow_routes", "leave_one_out"]
 
 
@@ -120,6 +126,58 @@ def test_sources_weigh_a_token_by_what_they_add_to_its_log_probability(gpt):
         np.testing.assert_allclose(weights[list(row.tokens)], expected, atol=1e-4)
         assert weights.sum() == pytest.approx(1.0)
     assert response.options["focus"] == "sources"
+
+
+@contextmanager
+def forwards_of(model: torch.nn.Module) -> Iterator[list[int]]:
+    """The lengths of the texts that a model reads while inside, one for each forward pass."""
+    lengths: list[int] = []
+    handle = model.register_forward_pre_hook(
+        lambda _, args, kwargs: lengths.append(kwargs["input_ids"].shape[1]), with_kwargs=True
+    )
+    try:
+        yield lengths
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("method", [None, "generic_attention", "evidence", "flow_routes", "rollout"])
+def test_focus_on_sources_takes_one_more_forward_pass(gpt, method):
+    settings = {"units": "response", "sources": "sentence"}
+    with forwards_of(gpt.model) as plain:
+        response = explain_response(PROMPT, RESPONSE, gpt, method, focus="none", **settings)
+    with forwards_of(gpt.model) as focused:
+        explain_response(PROMPT, RESPONSE, gpt, method, focus="sources", **settings)
+    assert len(plain) == 1
+    without = len(prompt_of(gpt, "The music was").ids) + len(response.tokens) - 1
+    assert focused == [without, *plain]
+
+
+@pytest.mark.parametrize("units", ["response", "sentence"])
+@pytest.mark.parametrize(("method", "backward"), FROM_ONE_PASS)
+def test_the_pass_that_explains_weighs_the_tokens_as_if_the_weights_were_given(double, method, backward, units):
+    settings = {"units": units, "backward": backward, "sources": "sentence"}
+    ours = explain_response(PROMPT, RESPONSE, double, method, focus="sources", **settings)
+    theirs = explain_response(PROMPT, RESPONSE, double, method, focus=ours.focus.sum(axis=0).tolist(), **settings)
+    assert (np.abs(theirs.scores).sum(axis=1) > 0).all()
+    np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-5, atol=1e-7 * np.abs(theirs.scores).max())
+    np.testing.assert_allclose(ours.focus, theirs.focus, rtol=1e-6, atol=1e-9)
+
+
+def test_weights_are_the_same_block_by_block(double, monkeypatch):
+    settings = {"units": "response", "focus": "sources", "sources": "sentence"}
+    plain = explain_response(PROMPT, RESPONSE, double, "generic_attention", **settings)
+    tried = []
+
+    def by_blocks(*args, **options):
+        tried.append(options | {"checkpoint": True})
+        return trace(*args, **tried[-1])
+
+    monkeypatch.setattr(build, "trace", by_blocks)
+    blocks = explain_response(PROMPT, RESPONSE, double, "generic_attention", **settings)
+    assert len(tried) == 1
+    np.testing.assert_allclose(blocks.focus, plain.focus, rtol=1e-6)
+    np.testing.assert_allclose(blocks.scores, plain.scores, rtol=1e-5)
 
 
 def test_tokens_that_gain_nothing_have_no_weight_unless_none_gains():

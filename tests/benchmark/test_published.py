@@ -214,10 +214,26 @@ def test_what_is_missing_is_every_listed_method_without_a_value_or_a_reason():
     figures = [{"figure": "mIoU", "rows": [{"method": "rollout"}, {"method": "full_grad backward=libra"}]}]
     document = {"protocols": [{"protocol": "segmentation", "figures": figures}], "left_out": {"grad_eclip": "refused"}}
     methods = [Choice(name) for name in ("rollout", "full_grad", "grad_eclip", "evidence")]
-    assert [one.label for one in fill.missing(document, methods)] == ["evidence"]
+    assert [one.label for one in fill.missing({**document, "model": "mini-vit"}, methods)] == ["evidence"]
+    figures[0]["rows"] = []
+    lacking = [one.label for one in fill.missing({**document, "model": "mini-clip"}, methods)]
+    assert lacking == ["rollout", "evidence"]  # full_grad refuses mini-clip
     lists = fill.read_lists()
     assert lists["anchors"][0].label == "evidence"
     assert "rise forwards=128" in {choice.label for choice in lists["references"]}
+
+
+@pytest.mark.parametrize(
+    ("run", "model", "protocol", "expected"),
+    [
+        ("bert-eraser", "mini-bert", "rationales", True),
+        ("vit-ablations", "mini-vit", "segmentation", False),
+        ("vit-approximation", "mini-vit", "approximation", False),
+        ("plain-segmentation", "mini-vit-plain", "segmentation", False),
+    ],
+)
+def test_only_runs_on_the_board_whose_weights_are_at_hand_are_listed_as_missing(run, model, protocol, expected):
+    assert fill.is_measured(run, {"model": model, "protocols": [{"protocol": protocol}]}) is expected
 
 
 def test_values_of_the_confirmation_become_rows_that_are_tested_against_the_chosen_method_alone():

@@ -1,12 +1,15 @@
 """Other libraries beside this one: every method has its figures or a reason, and all are asked the same."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import peers
+from whyformer.metrics.source_measures import source_average_precision
 from whyformer.models.loading import load
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +21,7 @@ METHODS = [(library, method) for library, methods in peers.METHODS.items() for m
 
 @pytest.fixture(scope="module")
 def questions():
-    return {model: read(load(model, device="cpu"), 2) for model, read in peers.QUESTIONS.items()}
+    return {model: peers.QUESTIONS[model](load(model, device="cpu"), 2) for model in peers.BUNDLED}
 
 
 @pytest.mark.parametrize("model", FIGURES)
@@ -59,6 +62,17 @@ def test_every_library_reads_the_same_tokens(model, questions):
         assert tuple(tokenizer(question.text)["input_ids"]) == tuple(question.prompt.ids)
         ids = tokenizer(question.whole_text, add_special_tokens=False)["input_ids"]
         assert tuple(ids) == tuple(question.prompt.ids)
+
+
+def test_on_a_real_model_only_the_truth_counts_and_each_library_is_there(questions):
+    (question, _), key = questions["mini-llm"], ("whyformer", "evidence")
+    question = dataclasses.replace(question, of_truth_alone=True, causes=((0,), (2,)))
+    scores = np.zeros(len(question.sources))
+    scores[[1, 2]] = 1.0
+    precision = source_average_precision(scores, np.isin(np.arange(len(scores)), (0, 2)))
+    assert question.figures({key: scores})[key] == {"true first": 0.5, "AUPRC": precision}
+    assert peers.REAL_METHODS.keys() == peers.METHODS.keys()
+    assert all(1 <= len(methods) <= 5 for methods in peers.REAL_METHODS.values())
 
 
 def test_scores_of_tokens_are_pooled_as_ours_are(questions):

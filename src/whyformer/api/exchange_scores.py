@@ -19,6 +19,7 @@ from torch import Tensor
 
 from whyformer.api.attribute import MethodChoice
 from whyformer.api.batches import like_lengths, padding_that_pays, texts_at_once
+from whyformer.api.focus_weights import GainScore, weigh_at
 from whyformer.api.row_scores import ExchangeRowScores, read_at, row_scores, row_target
 from whyformer.axes import Inputs
 from whyformer.batching import check_batch_size, in_batches
@@ -127,22 +128,29 @@ class ScoringEngine:
 
     def _trace(
         self, rows: Sequence[ResponseRow], checkpoint: bool | None, readout: Any, longest: ResponseRow | None = None
-    ) -> Trace:
-        """Trace these rows, each as an example, or all as scores of the longest."""
+    ) -> tuple[Trace, Sequence[ResponseRow]]:
+        """Trace these rows, each as an example, or all as scores of the longest; return them with their weights."""
         own = rows if longest is None else [longest]
         inputs = row_inputs(self.loaded_model, own, every_logit=self._reads.logits)
-        shift = first_logit(inputs)
-        predictions = row_predictions(rows, shift, are_of_one=longest is not None)
+        shift, are_of_one = first_logit(inputs), longest is not None
+
+        def make_score(weighted: Sequence[ResponseRow]) -> Score:
+            return self.make_score(row_predictions(weighted, shift, are_of_one=are_of_one), len(weighted))
+
+        by_gains = any(row.without is not None for row in rows)
+        score = GainScore(rows, make_score, shift, are_of_one) if by_gains else make_score(rows)
         trace = build.trace(
             self.loaded_model.model,
             inputs,
-            self.make_score(predictions, len(rows)),
+            score,
             reads=self._reads,
             readout=readout,
             backward=self.choice.backward,
             checkpoint=checkpoint,
         )
-        return replace(trace, target=row_target(trace, rows))
+        if isinstance(score, GainScore):
+            return read_at(trace, score.rows), score.rows
+        return replace(trace, target=row_target(trace, rows)), rows
 
     def _by_batch(
         self, rows: Sequence[ResponseRow], checkpoint: bool | None
@@ -154,12 +162,12 @@ class ScoringEngine:
             with suppress(UnsupportedModel):  # as examples the rows may need less; if not, they raise themselves
                 return self._by_shared_pass(rows)
         weights = row_weights(rows, max(row.length for row in rows))
-        trace = self._trace(rows, checkpoint, weights if self.readout is None else self.readout)
+        trace, weighted = self._trace(rows, checkpoint, weights if self.readout is None else self.readout)
         attribution = self.choice.method(trace, **self._options(rows, weights.shape[1]))
         logits = token_logits(trace.output)
         return [
             (scores, _statistics_of(row, logits[number], trace.question.inputs) if row.has_last else None)
-            for number, (row, scores) in enumerate(zip(rows, row_scores(rows, attribution, trace), strict=True))
+            for number, (row, scores) in enumerate(zip(rows, row_scores(weighted, attribution, trace), strict=True))
         ]
 
     def _can_share(self, rows: Sequence[ResponseRow]) -> bool:
@@ -188,11 +196,12 @@ class ScoringEngine:
     ) -> list[tuple[ExchangeRowScores, list[TokenStatistics] | None]]:
         """Explain the rows of one exchange by one forward and one backward pass."""
         longest = max(rows, key=lambda row: row.length)
-        trace = read_at(self._trace(rows, False, row_weights(rows, longest.length), longest), rows)
+        trace, weighted = self._trace(rows, False, row_weights(rows, longest.length), longest)
+        trace = read_at(trace, weighted)
         attribution = self.choice.method(trace, **self.choice.options)
         logits = token_logits(trace.output)[0]
         statistics = _statistics_of(longest, logits, trace.question.inputs) if longest.has_last else None
-        return [(scores, statistics) for scores in row_scores(rows, attribution, trace)]
+        return [(scores, statistics) for scores in row_scores(weighted, attribution, trace)]
 
     def _shares_graph(self, exchange: Exchange) -> bool:
         """Whether the rows of an exchange are backpropagated in turn on one graph."""
@@ -224,15 +233,16 @@ class ScoringEngine:
     ) -> list[ExchangeScores]:
         """Explain the rows of each exchange from one pass, one row of every exchange at a time."""
         whole = [_whole(exchange) for exchange, _ in items]
-        trace = self._trace(whole, checkpoint, row_weights(whole, max(row.length for row in whole)))
+        trace, _ = self._trace(whole, checkpoint, row_weights(whole, max(row.length for row in whole)))
+        logits, first = token_logits(trace.output), first_logit(trace.question.inputs)
+        rows_of = [[weigh_at(row, logits[number], first) for row in own] for number, (_, own) in enumerate(items)]
         scores: list[list[ExchangeRowScores]] = [[] for _ in items]
-        for turn in range(max(len(rows) for _, rows in items)):
-            rows = [own[min(turn, len(own) - 1)] for _, own in items]
+        for turn in range(max(len(rows) for rows in rows_of)):
+            rows = [own[min(turn, len(own) - 1)] for own in rows_of]
             attribution = self.choice.method(read_at(trace, rows), **self._options(rows, trace.mask.shape[1]))
-            for own_scores, each, (_, own) in zip(scores, row_scores(rows, attribution, trace), items, strict=True):
+            for own_scores, each, own in zip(scores, row_scores(rows, attribution, trace), rows_of, strict=True):
                 if turn < len(own):
                     own_scores.append(each)
-        logits = token_logits(trace.output)
         return [
             ExchangeScores(each, _statistics_of(row, logits[number], trace.question.inputs))
             for number, (row, each) in enumerate(zip(whole, scores, strict=True))

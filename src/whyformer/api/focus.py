@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from whyformer.api.focus_weights import weigh
 from whyformer.api.replies import Reply
 from whyformer.api.response_case import ResponseCase
 from whyformer.errors import WhyformerError
@@ -20,8 +21,6 @@ from whyformer.inputs.teacher_forcing import ResponseRow
 from whyformer.removal.response_scorer import ResponseScorer, requests_after
 
 Focus = Literal["none", "sources"] | Sequence[float]
-LEAST_GAIN = 0.5  # nats that the sources must add to a span in all to say which of its tokens matter
-MOST_GAIN = 3.0  # nats: a token that is 20 times likelier is decided, and not the more so if it is a million times
 
 
 def default_focus(method: str | None, reply: Reply, other: Reply | None) -> Focus:
@@ -38,7 +37,11 @@ def focused_case(
     sources: tuple[Source, ...],
     focus: Focus,
 ) -> ResponseCase:
-    """The rows to explain, those of a contrast included."""
+    """The rows to explain, those of a contrast included.
+
+    With "sources", one forward pass without them; the weights come from the pass that explains the rows, or from
+    `weigh_case`.
+    """
     rows = focused_rows(scorer, reply, spans, sources, focus)
     case = ResponseCase(reply, spans, sources, rows, focus=focus if isinstance(focus, str) else "weights")
     if other is None:
@@ -54,24 +57,39 @@ def focused_case(
 def focused_rows(
     scorer: ResponseScorer, reply: Reply, spans: Sequence[Span], sources: Sequence[Source], focus: Focus
 ) -> tuple[ResponseRow, ...]:
-    """A row for each span, without the tokens of weight 0."""
+    """A row for each span, without the tokens of weight 0, or with what the weights are computed from."""
     if isinstance(focus, str):
         if focus not in ("none", "sources"):
             raise WhyformerError(f"focus={focus!r}: 'none', 'sources', or a weight for each token of the response.")
         if focus == "none":
             return tuple(ResponseRow(reply.exchange, span.tokens) for span in spans)
-        gains = source_gains(scorer, reply, sources)
-        weights = [gain_weights(gains[list(span.tokens)]) for span in spans]
-    else:
-        own = _checked_weights(reply, focus)
-        weights = [[own[token] for token in span.tokens] for span in spans]
-    return tuple(_rows(reply, spans, weights))
+        without = log_probabilities_without(scorer, reply, sources)
+        return tuple(
+            ResponseRow(reply.exchange, span.tokens, without=tuple(without[list(span.tokens)].tolist()))
+            for span in spans
+        )
+    own = _checked_weights(reply, focus)
+    return tuple(_rows(reply, spans, [[own[token] for token in span.tokens] for span in spans]))
 
 
-def source_gains(scorer: ResponseScorer, reply: Reply, sources: Sequence[Source]) -> np.ndarray:
-    """The gain in log-probability, in nats, of each token of a reply by the sources; negative if they lower it.
+def weigh_case(scorer: ResponseScorer, case: ResponseCase) -> ResponseCase:
+    """The case with the weights of its rows, by a forward pass with the sources where they need one."""
+    rows = _weigh_rows(scorer, case.reply, case.rows)
+    other_rows = () if case.other is None else _weigh_rows(scorer, case.other, case.other_rows)
+    return replace(case, rows=rows, other_rows=other_rows)
 
-    The question stays in the prompt, so that its own words and those of grammar gain nothing.
+
+def _weigh_rows(scorer: ResponseScorer, reply: Reply, rows: Sequence[ResponseRow]) -> tuple[ResponseRow, ...]:
+    if all(row.without is None for row in rows):
+        return tuple(rows)
+    (values,) = scorer.log_probabilities(requests_after([scorer.variant(reply.prompt)], reply.tokens, reply.text))
+    return tuple(weigh(row, values[list(row.tokens)]) for row in rows)
+
+
+def log_probabilities_without(scorer: ResponseScorer, reply: Reply, sources: Sequence[Source]) -> np.ndarray:
+    """The log-probability, in nats, of each token of a reply without the sources.
+
+    The question stays in the prompt, so that its own words and those of grammar gain nothing by the sources.
     """
     if reply.exchange.image_prompt is not None or reply.exchange.audio is not None:
         raise WhyformerError(
@@ -79,10 +97,8 @@ def source_gains(scorer: ResponseScorer, reply: Reply, sources: Sequence[Source]
             "more than words: leave it out, or give a weight for each token of the response."
         )
     shorter = scorer.variant(reply.prompt, places_but_the_question(reply.prompt, sources))
-    variants = [scorer.variant(reply.prompt), shorter]
-    with_them, without_them = scorer.log_probabilities(requests_after(variants, reply.tokens, reply.text))
-    gains: np.ndarray = with_them - without_them
-    return gains
+    (values,) = scorer.log_probabilities(requests_after([shorter], reply.tokens, reply.text))
+    return values
 
 
 def places_but_the_question(prompt: Prompt, sources: Sequence[Source]) -> list[CharRange]:
@@ -101,14 +117,6 @@ def places_but_the_question(prompt: Prompt, sources: Sequence[Source]) -> list[C
         question = _question(prompt)
         own = [one for one in places if not _overlap(one, question)]
     return own or places
-
-
-def gain_weights(gains: np.ndarray) -> list[float]:
-    """The weights of a span's tokens, of sum 1: in proportion to their positive gains, or equal if these are small."""
-    bounded = gains.clip(min=0, max=MOST_GAIN)
-    shares = bounded if bounded.sum() >= LEAST_GAIN else np.ones_like(gains)
-    weights: list[float] = (shares / shares.sum()).tolist()
-    return weights
 
 
 def _question(prompt: Prompt) -> CharRange:

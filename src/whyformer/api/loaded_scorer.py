@@ -33,10 +33,12 @@ class LoadedScorer:
     Attributes:
         loaded_model: The model.
         batch_size: Prompts at once; by default what is worthwhile on the device, fewer if memory runs out.
+        keeps_prefix: Whether keys and values of the prompt are kept for later calls; a single call is faster without.
     """
 
     loaded_model: LoadedModel
     batch_size: int | None = None
+    keeps_prefix: bool = True
     _prefix: PrefixCache = field(default_factory=PrefixCache)
 
     @property
@@ -74,7 +76,7 @@ class LoadedScorer:
                 ResponseModel(self.loaded_model.model, response, self._beginning),
                 prompts,
                 like=like,
-                prefix=self._prefix,
+                prefix=self._prefix if self.keeps_prefix else None,
                 batch_size=self.batch_size or self._alone(prompts),
                 progress=progress,
             )

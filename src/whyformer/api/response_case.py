@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -130,11 +130,17 @@ def explain_cases(
         results = iter(engine.explain([rows for case in cases for rows in case.exchanges]))
         scores_of = [[next(results) for _ in case.exchanges] for case in cases]
         return [
-            response_of(case, scores, loaded_model, choice, aggregate=aggregate, sinks=sinks)
+            response_of(_weighted(case, scores), scores, loaded_model, choice, aggregate=aggregate, sinks=sinks)
             for case, scores in zip(cases, scores_of, strict=True)
         ]
 
     return first_that_applies(method, backward, options, run, default, of_response=True)
+
+
+def _weighted(case: ResponseCase, scores: Sequence[ExchangeScores]) -> ResponseCase:
+    """The case with the weights that its rows were explained with."""
+    rows, *other = (tuple(one.row for one in each.rows) for each in scores)
+    return replace(case, rows=rows, other_rows=other[0] if other else ())
 
 
 def response_tokens(reply: Reply, statistics: Sequence[TokenStatistics]) -> tuple[ResponseToken, ...]:

@@ -20,8 +20,9 @@ from whyformer.tracing.trace import Trace, real_tokens
 
 @dataclass(frozen=True, eq=False)
 class ExchangeRowScores:
-    """Scores of one row: of the prompt's tokens, the decoder's start and the response's own tokens."""
+    """Scores of a row, with its weights: of the prompt's tokens, the decoder's start and the response's own tokens."""
 
+    row: ResponseRow
     prompt: np.ndarray
     beginning: np.ndarray
     response: np.ndarray
@@ -67,6 +68,7 @@ def row_scores(rows: Sequence[ResponseRow], attribution: Attribution, trace: Tra
             if other in attribution:
                 prompt = attribution[other][number, : len(prompt)].float().cpu().numpy()
         yield ExchangeRowScores(
+            row=row,
             prompt=prompt,
             beginning=before if exchange.beginning is not None else before[:0],
             response=response,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from whyformer.api.exchange_scores import exchange_statistics
+from whyformer.api.focus import weigh_case
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.masked_attention import masked_attention
 from whyformer.api.replies import Reply
@@ -52,6 +53,7 @@ class SourceQuestion:
 
         Only the chosen sources are removed, by default all; the others have score 0.
         """
+        case = weigh_case(self.scorer, case)
         reply, sources = case.reply, case.sources
         chosen = range(len(sources)) if chosen is None else chosen
         removable = [sources[number] for number in chosen]

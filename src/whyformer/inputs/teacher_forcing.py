@@ -51,12 +51,14 @@ class Exchange:
 class ResponseRow:
     """Some tokens of a response, explained by everything before the last of them.
 
-    `weights` are those of the tokens in the explained score; None for 1 each.
+    `weights` are those of the tokens in the explained score; None for 1 each. `without` are the tokens'
+    log-probabilities without the sources, if the weights are still to be computed from them.
     """
 
     exchange: Exchange
     tokens: tuple[int, ...]
     weights: tuple[float, ...] | None = None
+    without: tuple[float, ...] | None = None
 
     @property
     def focus(self) -> tuple[float, ...]:

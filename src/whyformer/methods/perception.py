@@ -24,7 +24,7 @@ from whyformer.tracing.trace import Trace, copies_at_once
 ON_DECODERS = (
     "Attention composed through the blocks of a causal language model ends at the first tokens, whatever the answer: "
     "on SmolLM2 {method} finds the sources of an answer about as often as noise (docs/results/real.md, Sinks). Use "
-    "evidence, or generic_attention with backward='attn_lrp'."
+    "generic_attention: for a response with focus='sources', its default, otherwise with backward='attn_lrp'."
 )
 
 

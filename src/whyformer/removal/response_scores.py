@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from whyformer.batching import check_batch_size, consecutive, in_batches
 from whyformer.models.structure import device_of
+from whyformer.targets.span_scores import log_probabilities_of
 
 Ids = Sequence[int]
 # Prompts at once, if they fit: more are not faster on a CPU, as measured on a Llama of six blocks.
@@ -162,7 +162,9 @@ def _after_prefix(
     settings = writer.logits_at(kept.tolist())
     logits = writer.model(**inputs, **settings).logits
     index = (places if settings else positions).to(device)
-    return _log_probabilities(writer, logits[torch.arange(len(prompts), device=device)[:, None], index])
+    return list(
+        log_probabilities_of(logits[torch.arange(len(prompts), device=device)[:, None], index], writer.response)
+    )
 
 
 def _after_encoding(writer: ResponseModel, prompts: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
@@ -176,16 +178,7 @@ def _after_encoding(writer: ResponseModel, prompts: Sequence[tuple[int, ...]]) -
     )
     written = torch.tensor([[*writer.start, *writer.response[:-1]]], device=device).expand(len(prompts), -1)
     output = writer.model(input_ids=ids, attention_mask=mask, decoder_input_ids=written, use_cache=False)
-    return _log_probabilities(writer, output.logits[:, len(writer.start) - 1 :])
-
-
-def _log_probabilities(writer: ResponseModel, logits: Tensor) -> list[np.ndarray]:
-    """log p = −log(1 + Σ e^(z_k − z)) over the other tokens k, which keeps digits even if p is nearly 1."""
-    chosen = torch.tensor(writer.response, device=logits.device).expand(len(logits), -1)[..., None]
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    others = wide.scatter(-1, chosen, -torch.inf).logsumexp(dim=-1)
-    log_odds = wide.gather(-1, chosen)[..., 0] - others
-    return list(-F.softplus(-log_odds.double().cpu()).numpy())
+    return list(log_probabilities_of(output.logits[:, len(writer.start) - 1 :], writer.response))
 
 
 def _cut(prefix: DynamicCache, length: int, batch: int) -> DynamicCache:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer.axes import ExampleScores, at_least_float32
@@ -68,6 +70,16 @@ class TokenStatistics:
     log_probability: float
     entropy: float
     rank: int
+
+
+def log_probabilities_of(logits: Tensor, tokens: Sequence[int]) -> np.ndarray:
+    """log p = −log(1 + Σ e^(z_k − z)) of tokens from logits [..., place, token], with digits even if p is nearly 1."""
+    wide = at_least_float32(logits.detach())
+    chosen = torch.tensor(tokens, device=logits.device).expand(wide.shape[:-1])[..., None]
+    others = wide.scatter(-1, chosen, -torch.inf).logsumexp(dim=-1)
+    log_odds = wide.gather(-1, chosen)[..., 0] - others
+    values: np.ndarray = -F.softplus(-log_odds.double().cpu()).numpy()
+    return values
 
 
 def token_statistics(logits: Tensor, tokens: Sequence[int]) -> list[TokenStatistics]:

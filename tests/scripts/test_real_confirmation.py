@@ -1,0 +1,87 @@
+"""The confirmation of the default of responses, and the comparison of focuses, from known lines."""
+
+import gzip
+import json
+
+import pytest
+import real_tables
+
+import focus
+from real_confirmation import DEFAULT, confirmation
+from real_default import runs_of
+from real_responses import lines_of
+
+ABOUT = {"dtype": "float32", "kind": "plain", "hops": 1, "sentences": 9, "causes": [[0]], "subsets": []}
+
+
+def lines(right: dict[str, int], count: int = 12):
+    """Lines of so many questions, of which each method has its first ones right; one more question is not kept."""
+    for seed in range(count):
+        yield {"seed": seed, "answer": "verbatim", "method": "", "kept": True, **ABOUT}
+        for method, first in right.items():
+            scores = [1.0, 0.0] if seed < first else [0.0, 1.0]
+            yield {"seed": seed, "answer": "verbatim", "method": method, "scores": scores, "seconds": 2.0, "drops": {}}
+    yield {"seed": count, "answer": "verbatim", "method": "", "kept": False, **ABOUT}
+
+
+@pytest.fixture
+def found(tmp_path):
+    path = tmp_path / "Qwen2.5-Coder.jsonl.gz"
+    with gzip.open(path, "wt") as file:
+        file.writelines(json.dumps(one) + "\n" for one in lines({DEFAULT: 11, "evidence": 2}))
+    return confirmation(list(lines_of([path])))
+
+
+def test_a_cell_says_what_was_asked_and_how_often_each_method_was_right(found):
+    (cell,) = found
+    assert (cell["run"], cell["dtype"], cell["seeds"], cell["tried"], cell["kept"]) == (
+        "Qwen2.5-Coder", "float32", [0, 12], 13, 12,
+    )  # fmt: skip
+    assert cell["target"] == 0.9
+    assert list(cell["methods"]) == [DEFAULT, "evidence"]
+    ours, theirs = cell["methods"].values()
+    assert ours["n"] == 12
+    assert ours["top 1"][0] == pytest.approx(11 / 12, abs=1e-4)
+    assert "default's gain" not in ours
+    gain = theirs["default's gain"]
+    assert gain["top 1"][0] == pytest.approx(9 / 12, abs=1e-4)
+    assert gain["p"] == pytest.approx(2 / 2**9, abs=2e-3)
+
+
+def test_the_table_says_which_methods_reached_the_target(found, monkeypatch):
+    monkeypatch.setattr(real_tables, "rows_of", lambda name: found)
+    text = real_tables.confirmation()
+    assert "Qwen2.5-Coder in float32, verbatim answers: 12 of 13 questions kept; seeds 0 to 12, 9 to 9" in text
+    assert f"The target is 90%: `{DEFAULT}` reached it." in text
+    assert f"| `{DEFAULT}` | 12 | 92%" in text
+    assert "| `evidence` | 12 | 17%" in text
+    found[0]["methods"].pop(DEFAULT)
+    assert "The target is 90%: no method reached it." in real_tables.confirmation()
+
+
+def test_focuses_are_compared_on_the_questions_that_all_explained(tmp_path, monkeypatch):
+    path = tmp_path / "mini-llm.jsonl"
+    scores = {"none": [0.0, 1.0], "focus=sources": [1.0, 0.0]}
+    own = []
+    for seed in range(3):
+        own.append({"seed": seed, "answer": "verbatim", "method": "", "causes": [[0]]})
+        own.append({"seed": seed, "answer": "verbatim", "method": "evidence", "scores": scores})
+    own.append({"seed": 0, "answer": "verbatim", "method": "flow_routes", "scores": {**scores, "none": [1.0, 1.0]}})
+    path.write_text("".join(json.dumps(one) + "\n" for one in own))
+    (cell,) = focus.summary([path])
+    assert (cell["run"], cell["questions"], cell["methods"]) == ("mini-llm", 1, ["evidence", "flow_routes"])
+    assert cell["candidates"] == {"none": [0.0, 0.5], "focus=sources": [1.0, 1.0]}
+    monkeypatch.setattr(real_tables, "rows_of", lambda name: [cell])
+    assert "| focus=sources | 100% | 100% | 100% |" in real_tables.focuses()
+
+
+def test_the_choice_of_a_default_says_what_was_asked(tmp_path):
+    for half in (0, 1):
+        path = tmp_path / f"SmolLM2-shard{half}.jsonl"
+        own = [one for one in lines({DEFAULT: 12}) if one["seed"] % 2 == half]
+        path.write_text("".join(json.dumps(one) + "\n" for one in own))
+    (found,) = runs_of(sorted(tmp_path.iterdir()))
+    assert found == {
+        "run": "SmolLM2", "answers": "verbatim", "dtype": "float32", "seeds": [0, 12], "sentences": [9, 9],
+        "tried": 13, "kept": 12,
+    }  # fmt: skip
