@@ -16,8 +16,8 @@ from whyformer.tracing.reads import Reads
 def attntrace(ablation: Ablation, *, subsets: int = 30, kept: float = 0.4, top: int = 5, seed: int = 0) -> SourceScores:
     """Mean of each source's strongest attention from the response, over random contexts (AttnTrace, 2025).
 
-    A context shows a share `kept` of the sources to the model; in each, a source scores the mean of the `top` highest
-    of its tokens' attention weights, themselves means over blocks, heads and the tokens of the row.
+    A context shows a share `kept` of the sources. There a source scores the mean of its `top` highest attention
+    weights, each of them a mean over blocks, heads and the tokens of the row.
     """
     if ablation.attend is None:
         raise WhyformerError("attntrace reads attention, which a model that is only served does not show.")

@@ -88,8 +88,8 @@ class Ablation:
         ask: A function that returns the scores [subset, example], given the units of each example and their masks
             [subset, unit], 1 where a unit is kept. Scores beyond the masks of an example are ignored.
         tokens: The number of tokens of each example, if the examples are rows of a response.
-        attend: For the rows of a response of a loaded model, a function that returns the attention of each row to the
-            tokens of each source [row, token], given which sources it may see.
+        attend: For the response of a loaded model, a function from the sources that it may see to the attention to
+            each source [row, token].
 
     Example:
         >>> import numpy as np

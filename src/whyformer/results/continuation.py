@@ -60,7 +60,7 @@ class Continuation:
     def picture_gains(self) -> tuple[float, ...]:
         """What the pictures add to the log-probability of each token, in nats; empty without priors.
 
-        Near 0, the words before it make the token as likely as the pictures do; below, the pictures speak against it.
+        Near 0, the words before it make the token as likely as the pictures do; below 0, the pictures make it less so.
         """
         chances = [one.probability for one in self.explanations]
         least = math.ulp(0.0)  # a probability that rounds to 0

@@ -47,8 +47,8 @@ def fold_band(rows: Rows, band: Rows) -> Rows:
 def scan_rows(constants: Mapping[str, Any], first: int, last: int, tokens: int) -> AttentionMap:
     """The rows of a selective scan: Σ_n C_tn exp(a_n (S_t − S_s)) Δ_s B_sn, and D more at s = t, for each channel.
 
-    S is the sum of the steps Δ so far. At a token r between s and t, exp(a (S_t − S_s)) parts into two factors that
-    are at most 1 each, so all keys before a chunk of queries take a product of matrices.
+    S is the sum of the steps Δ so far. Between s and t, exp(a (S_t − S_s)) splits into two factors of at most 1 each.
+    So all keys before a chunk of queries take a product of matrices.
     """
     decay, steps, written, read = _scan(constants)
     total = steps.cumsum(dim=2)

@@ -37,8 +37,8 @@ class KernelKind:
         outside: Parameters that change the output, and are applied after the kernel: a gate.
         has_state: Whether it always returns its last state too.
         owner: The end of the name of the classes that it is the mixer of, if others call it before theirs.
-        closed_rows: A function that writes down successive rows of the map, given the constants, the first query, the
-            one after the last, and the number of tokens; None if the kernel computes them from one-hot values.
+        closed_rows: A function of the constants, the first query, the one after the last, and the number of tokens. It
+            returns these rows of the map. None if the kernel computes them from one-hot values.
         band: A function that returns the diagonals of the head mean of (M ⊙ ∇M)⁺, if the map has few.
     """
 
