@@ -24,7 +24,7 @@ from whyformer.app.bundled_examples import CAPTION_CHOICES, CAT, DOCUMENTS, FACT
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install chromium to click pages")
 
-TABS = ("Picture", "Text", "Response", "Picture + text", "Detection", "Compare", "Evaluate", "Data")
+TABS = ("Picture", "Text", "Response", "Picture + text", "Detection", "Compare", "Data", "Evaluate")
 PATIENCE = 90_000  # milliseconds: a busy machine is no error
 # Copies the picture of a result.
 COPY = """async () => {

@@ -13,7 +13,7 @@ from test_bombs import png_header
 from whyformer import WhyformerError
 from whyformer.app import picture_archives
 from whyformer.app.limits import Limits
-from whyformer.app.picture_archives import MOST_ENTRIES, unpack_pictures
+from whyformer.app.picture_archives import MOST_ARCHIVED, unpack_pictures
 
 
 def picture():
@@ -85,8 +85,8 @@ def test_too_many_pictures_or_entries_are_refused(tmp_path, folder, monkeypatch)
     path = archive_of(tmp_path, [(f"cat/{n}.png", b"") for n in range(9)])
     message = "9 pictures and masks, but this page takes at most 8: leave some out."
     assert refused(path, folder, message, Limits(survey_pictures=4)) == []
-    assert MOST_ENTRIES <= 5000
-    monkeypatch.setattr(picture_archives, "MOST_ENTRIES", 8)
+    assert MOST_ARCHIVED <= 5000
+    monkeypatch.setattr(picture_archives, "MOST_ARCHIVED", 8)
     assert refused(path, folder, "sent.zip has 9 entries, but this page takes at most 8.") == []
 
 

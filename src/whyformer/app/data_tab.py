@@ -23,7 +23,7 @@ from whyformer.surveys.survey_call import survey
 from whyformer.surveys.survey_result import Survey
 
 SURVEYED_TABS: tuple[Tab, ...] = ("Text", "Picture")
-TABLES, ARCHIVE = (".csv", ".tsv", ".jsonl"), ".zip"
+TABLE_UPLOADS, PICTURE_ARCHIVE = (".csv", ".tsv", ".jsonl"), ".zip"
 MISSING = "Upload a table of texts or a zip file of pictures, type texts, or click an example."
 MOST_IGNORED = 50  # cues that should not matter
 
@@ -84,12 +84,14 @@ def _data(inputs: SurveyInputs, folder: Path, setup: Setup) -> tuple[Any, Any]:
         return texts, texts
     file = sent_file(inputs.file, MISSING, limits)
     suffix = file.suffix.lower()
-    if suffix == ARCHIVE:
+    if suffix == PICTURE_ARCHIVE:
         pictures = folder / "pictures"
         pictures.mkdir()
         return unpack_pictures(file, pictures, limits), file.name
-    if suffix not in TABLES:
-        raise WhyformerError(f"{file.name} is not one of {', '.join((*TABLES, ARCHIVE))}: choose another file.")
+    if suffix not in TABLE_UPLOADS:
+        raise WhyformerError(
+            f"{file.name} is not one of {', '.join((*TABLE_UPLOADS, PICTURE_ARCHIVE))}: choose another file."
+        )
     with upload_errors(file):
         table = read_table(file)
     limits.check_count("rows", len(table.rows), limits.survey_texts)
@@ -122,8 +124,8 @@ def _code(model: str, written: Any, ignored: list[str]) -> Code:
     if not isinstance(written, str):
         files = {**files, "texts.csv": "".join(f"{row}\n" for row in ("text", *map(_field, written)))}
         data, place = Expression(repr(written)), "texts.csv"
-    elif written.lower().endswith(ARCHIVE):
-        place = written[: -len(ARCHIVE)]
+    elif written.lower().endswith(PICTURE_ARCHIVE):
+        place = written[: -len(PICTURE_ARCHIVE)]
         first = ["import shutil", "", f"shutil.unpack_archive({written!r}, {place!r})"]
         typed = [shlex.join(["unzip", written, "-d", place])]
         data = place

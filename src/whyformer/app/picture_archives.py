@@ -16,8 +16,8 @@ from whyformer.app.uploads import check_pixels
 from whyformer.errors import WhyformerError
 from whyformer.files import IMAGE_SUFFIXES
 
-MOST_ENTRIES = 5000  # of any kind
-LONGEST_NAME, DEEPEST = 200, 6  # characters of an entry's name, and its parts
+MOST_ARCHIVED = 5000  # of any kind
+LONGEST_ENTRY, DEEPEST = 200, 6  # characters of an entry's name, and its parts
 KNOWN_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 SYSTEM_FOLDER = "__MACOSX"
 
@@ -44,8 +44,8 @@ def unpack_pictures(archive: Path, folder: Path, limits: Limits) -> Path:
 
 def picture_entries(entries: Sequence[ZipInfo], name: str, limits: Limits) -> list[ZipInfo]:
     """The pictures among the entries of an archive; raise if they are too many, too large, or lead elsewhere."""
-    if len(entries) > MOST_ENTRIES:
-        raise WhyformerError(f"{name} has {len(entries):,} entries, but this page takes at most {MOST_ENTRIES:,}.")
+    if len(entries) > MOST_ARCHIVED:
+        raise WhyformerError(f"{name} has {len(entries):,} entries, but this page takes at most {MOST_ARCHIVED:,}.")
     for entry in entries:
         _check_name(entry, name)
     pictures = [entry for entry in entries if not entry.is_dir() and _is_picture(entry)]
@@ -71,7 +71,7 @@ def _check_name(entry: ZipInfo, archive: str) -> None:
     is_contained = not path.is_absolute() and ".." not in path.parts and "\\" not in entry.filename
     is_plain = entry.filename.isprintable() and ":" not in entry.filename and len(path.parts) <= DEEPEST
     is_link = stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR)
-    if not is_contained or not is_plain or is_link or len(entry.filename) > LONGEST_NAME:
+    if not is_contained or not is_plain or is_link or len(entry.filename) > LONGEST_ENTRY:
         raise WhyformerError(f"{archive} has an entry {entry.filename!r:.60}, which is not a plain file in a folder.")
 
 

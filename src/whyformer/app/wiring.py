@@ -37,7 +37,7 @@ from whyformer.app.components import (
     model_input,
     picture_input,
 )
-from whyformer.app.data_tab import ARCHIVE, SURVEYED_TABS, TABLES, SurveyInputs, survey_upload
+from whyformer.app.data_tab import PICTURE_ARCHIVE, SURVEYED_TABS, TABLE_UPLOADS, SurveyInputs, survey_upload
 from whyformer.app.detection_tab import explain_detection
 from whyformer.app.evaluation_tab import EVALUATED, SCENE_MODELS, EvaluationInputs, measure
 from whyformer.app.label_tabs import DEFAULT_LABEL, LabelQuestion, explain_picture, explain_text
@@ -328,7 +328,7 @@ def _data_tab(setup: Setup) -> None:
     with column:
         model = model_input(setup.models, [name for tab in SURVEYED_TABS for name in setup.models.names[tab]])
         (films,) = example_buttons("Forty-eight sentences on films")
-        file = file_input("A table of texts, or a zip of pictures", setup.visitors, *TABLES, ARCHIVE)
+        file = file_input("A table of texts, or a zip of pictures", setup.visitors, *TABLE_UPLOADS, PICTURE_ARCHIVE)
         texts = gr.Textbox(label="Or texts, one a line", lines=5, max_lines=14)
         ignored = gr.Textbox(label="Should not matter", info="Words or regions, separated by commas.")
         start = gr.Button("Survey", variant="primary")
