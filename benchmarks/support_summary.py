@@ -32,6 +32,7 @@ BUNDLED = Path(whyformer.__file__).parent / "api" / "calibrations.json"
 RESULTS = Path(__file__).parent / "results" / "support.json"
 BOOTSTRAP = 1000
 FEWEST_FITTED = 100  # sentences of the fitting half: fewer are reported without a fit, all of them as held out
+FEWEST_COMPARED = 5  # sentences of a kind
 FALSE_KINDS = ("made_up", "swapped", "unanswerable")
 
 
@@ -154,7 +155,7 @@ def aurocs(held_out: list[tuple[dict[str, Any], Any]], kind: str, calibration: C
     """How well each figure tells true sentences from those of a kind, with 95 % bootstrap intervals."""
     own = [(row, one) for row, one in held_out if one.kind in ("true", "twice", kind)]
     truth = np.array([one.kind != kind for _, one in own])
-    if truth.all() or not truth.any():
+    if min(truth.sum(), (~truth).sum()) < FEWEST_COMPARED:
         return {}
     columns: dict[str, list[float]] = {}
     for row, one in own:

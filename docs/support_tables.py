@@ -113,14 +113,6 @@ def cost(path: Path) -> str:
     )
 
 
-def log(path: Path) -> str:
-    """The time of a log of answers."""
-    one = json.loads(path.read_text())
-    cells = [one["model"], str(one["answers"]), str(one["documents"]), f"{one['cpu_seconds_an_answer']:.1f}"]
-    header = ["model", "answers measured", "documents each", "CPU s an answer", "CPU min of 200 answers"]
-    return rows(header, [[*cells, f"{one['cpu_minutes_of_200']:.0f}"]])
-
-
 def served(path: Path) -> str:
     """How far verdicts through a server are from those of the loaded model."""
     one = json.loads(path.read_text())

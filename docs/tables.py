@@ -837,7 +837,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "real-responses": real_responses,
     "support-models": lambda: support_tables.models(RESULTS / "support.json"),
     "support-coefficients": lambda: support_tables.coefficients(RESULTS / "support.json"),
-    "support-log": lambda: support_tables.log(RESULTS / "support_log.json"),
     "support-served": lambda: support_tables.served(RESULTS / "served_verdicts.json"),
     "support-verdicts": lambda: support_tables.verdicts(RESULTS / "support.json"),
     "support-groups": lambda: support_tables.groups(RESULTS / "support.json"),

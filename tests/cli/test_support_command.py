@@ -77,7 +77,7 @@ def test_a_calibration_needs_labels(log):
 
 def test_a_killed_run_goes_on(log, tmp_path):
     many = tmp_path / "many.jsonl"
-    rows = [{**json.loads(log.read_text().splitlines()[0]), "id": f"answer {number}"} for number in range(40)]
+    rows = [{**json.loads(log.read_text().splitlines()[0]), "id": f"answer {number}"} for number in range(12)]
     for number, one in enumerate(rows):
         one["messages"][0]["content"] = f"Hugo is {number + 20} years old. {one['messages'][0]['content']}"
     many.write_text("\n".join(map(json.dumps, rows)))

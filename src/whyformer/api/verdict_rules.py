@@ -37,7 +37,7 @@ def agreement(unit: UnitSupport) -> float:
 
 
 def value_gain(unit: UnitSupport) -> float:
-    """The nats that the sources add to the value of a unit: its form alone is no support."""
+    """The nats that the sources add to the value of a unit: its form alone does not support it."""
     return unit.necessity if unit.value is None else unit.value.log_probability - unit.value.without_sources
 
 

@@ -170,7 +170,10 @@ def _job(options: Mapping[str, Any], url: str | None, cache: Path | None, **limi
     """How answers are judged: options of the model, and those of a server that runs it."""
     from whyformer.cli.support_workers import SupportJob
 
-    server = {"url": None if url is None else url.rstrip("/"), "cache": None if cache is None else str(cache)}
+    server: dict[str, Any] = {
+        "url": None if url is None else url.rstrip("/"),
+        "cache": None if cache is None else str(cache),
+    }
     return SupportJob(**options, **server, **limits)
 
 
