@@ -20,11 +20,11 @@ import numpy as np
 
 from real_response_summary import conditions, measures
 from real_responses import lines_of
-from whyformer.metrics.statistics import holm, interval, paired_comparison
+from whyformer.metrics.statistics import Interval, holm, interval, paired_comparison
 
 DEFAULT = "generic_attention focus=sources"
 TARGETS = {"SmolLM2": 0.95, "Qwen2.5-Coder": 0.90}  # of true sentences first, for answers in the text's own words
-FIGURES = ("top 1", "AUPRC")
+NORMAL = 1.96  # standard deviations to either side that hold 95 %
 Lines = Sequence[Mapping[str, Any]]
 
 
@@ -59,8 +59,8 @@ def _methods(found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, 
     rows = {}
     for name, by_seed in found.items():
         row: dict[str, Any] = {"n": len(by_seed)}
-        for figure in FIGURES:
-            ends = interval(_values(by_seed, by_seed, figure))
+        average_precision = interval(_values(by_seed, by_seed, "AUPRC"))
+        for figure, ends in (("top 1", share(_values(by_seed, by_seed, "top 1"))), ("AUPRC", average_precision)):
             row[figure] = [round(end, 4) for end in (ends.value, ends.low, ends.high)]
         row["seconds"] = round(float(np.median(_values(by_seed, by_seed, "seconds"))), 2)
         rows[name] = row
@@ -69,6 +69,15 @@ def _methods(found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, 
         gain = [round(end, 4) for end in (ends.value, ends.low, ends.high)]
         rows[name]["default's gain"] = {"n": count, "top 1": gain, "p": round(p, 4)}
     return rows
+
+
+def share(right: np.ndarray) -> Interval:
+    """The share of questions that are right and its Wilson interval, which is not empty where all of them are."""
+    count, value = len(right), float(right.mean())
+    scale = 1 + NORMAL**2 / count
+    middle = (value + NORMAL**2 / (2 * count)) / scale
+    half = NORMAL / scale * (value * (1 - value) / count + NORMAL**2 / (4 * count**2)) ** 0.5
+    return Interval(value, max(0.0, middle - half), min(1.0, middle + half))
 
 
 def _against_default(found: Mapping[str, Mapping[int, Mapping[str, Any]]], name: str) -> tuple[Any, int]:

@@ -84,7 +84,12 @@ def _verdict(cell: dict[str, Any]) -> str:
         return ""
     own = {name: one for name, one in cell["methods"].items() if name not in NO_METHODS}
     reached = [f"`{name}`" for name, one in own.items() if one["top 1"][0] >= cell["target"]]
-    return f"The target is {cell['target']:.0%}: {' and '.join(reached) or 'no method'} reached it."
+    default = next(one for one in own.values() if "default's gain" not in one)["top 1"]
+    open_text = ", and the target lies within its interval" if default[1] < cell["target"] <= default[2] else ""
+    return (
+        f"The target is {cell['target']:.0%}: {' and '.join(reached) or 'no method'} reached it. The default has "
+        f"{default[0]:.0%}{open_text}."
+    )
 
 
 def share(ends: list[float]) -> str:

@@ -3,11 +3,13 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
 import real_tables
+from scipy.stats import binomtest
 
 import focus
-from real_confirmation import DEFAULT, confirmation
+from real_confirmation import DEFAULT, confirmation, share
 from real_default import runs_of
 from real_responses import lines_of
 
@@ -52,11 +54,20 @@ def test_the_table_says_which_methods_reached_the_target(found, monkeypatch):
     monkeypatch.setattr(real_tables, "rows_of", lambda name: found)
     text = real_tables.confirmation()
     assert "Qwen2.5-Coder in float32, verbatim answers: 12 of 13 questions kept; seeds 0 to 12, 9 to 9" in text
-    assert f"The target is 90%: `{DEFAULT}` reached it." in text
+    assert f"The target is 90%: `{DEFAULT}` reached it. The default has 92%, and the target lies within" in text
     assert f"| `{DEFAULT}` | 12 | 92%" in text
     assert "| `evidence` | 12 | 17%" in text
-    found[0]["methods"].pop(DEFAULT)
-    assert "The target is 90%: no method reached it." in real_tables.confirmation()
+    found[0]["methods"][DEFAULT]["top 1"] = [0.8, 0.7, 0.89]
+    assert "The target is 90%: no method reached it. The default has 80%." in real_tables.confirmation()
+
+
+def test_a_share_has_its_wilson_interval():
+    ends = share(np.array([1.0] * 13))
+    assert (ends.value, ends.high) == (1.0, 1.0)
+    assert ends.low == pytest.approx(13 / (13 + 1.96**2))
+    scipy_ends = binomtest(38, 41).proportion_ci(method="wilson")
+    ends = share(np.array([1.0] * 38 + [0.0] * 3))
+    assert (ends.low, ends.high) == pytest.approx((scipy_ends.low, scipy_ends.high), abs=1e-4)
 
 
 def test_focuses_are_compared_on_the_questions_that_all_explained(tmp_path, monkeypatch):
