@@ -103,7 +103,7 @@ def test_where_no_control_is_beaten_or_samples_are_few_the_advice_is_none():
     unsure = Lead(Interval(0.01, -0.1, 0.1), 1.0, 32)
     rows = (*advice().contenders[:3], Contender("random", 0.69, 0.5, 0.8, 32, behind=unsure, is_control=True))
     lines = sentences(advice(contenders=rows))
-    assert lines[0].startswith("No method is surely better than a control that knows nothing of mini-bert")
+    assert lines[0].startswith("No method is significantly better than a control that knows nothing of mini-bert")
     assert "random (69.0) is NOT surely beaten" in lines[4]
     assert sentences(advice(samples=5))[0].startswith("A hint, no more: evidence came first, but 5 samples cannot tell")
 

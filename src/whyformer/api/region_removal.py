@@ -58,7 +58,7 @@ def explain_by_regions(
     pictured = case.reply.exchange.image_prompt
     if pictured is None:
         raise WhyformerError(
-            "Removal methods take away sources of a text or regions of a picture, and this prompt is a sound: use a "
+            "Removal methods remove sources of a text or regions of a picture, and this prompt is a sound: use a "
             "method that reads the model, such as generic_attention."
         )
     if "example" not in method.kinds:

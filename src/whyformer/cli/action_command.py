@@ -88,7 +88,7 @@ BatchFlag = Annotated[
         "--batch",
         metavar=FLAG,
         help="Many transcripts: TRANSCRIPT is a folder of .json files, or a .jsonl file with one in each line. --out "
-        "is an .html report, the most suspicious calls first; finished ones are kept next to it as .jsonl.",
+        "is an .html report, the most suspicious calls first. Finished ones are kept next to it as .jsonl.",
         rich_help_panel=OUTPUT,
     ),
 ]

@@ -41,7 +41,7 @@ CueCount = Annotated[
 DiffFile = Annotated[
     Path,
     typer.Option(
-        help="The report, a .html file. Beside it: .json (`ModelDiff.load`), and .first.jsonl and .second.jsonl, with "
+        help="The report, a .html file. Next to it: .json (`ModelDiff.load`), and .first.jsonl and .second.jsonl, with "
         "which a stopped comparison goes on.",
         rich_help_panel=OUTPUT,
     ),

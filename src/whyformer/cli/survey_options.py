@@ -15,14 +15,14 @@ SurveyedData = Annotated[
     Path,
     typer.Argument(
         metavar="DATA",
-        help="A table of texts (.csv, .tsv, .jsonl, .json, .parquet), with labels in the column label if any; a "
+        help="A table of texts (.csv, .tsv, .jsonl, .json, .parquet), with labels in the column label if any. Or a "
         "folder with a folder of pictures for each class; or one with the folders images and masks.",
     ),
 ]
 SurveyFile = Annotated[
     Path,
     typer.Option(
-        help="The report, a .html file. Beside it: .json (`Survey.load`), .parquet (a row per cue), and .jsonl, "
+        help="The report, a .html file. Next to it: .json (`Survey.load`), .parquet (a row per cue), and .jsonl, "
         "with which a stopped survey goes on.",
         rich_help_panel=OUTPUT,
     ),

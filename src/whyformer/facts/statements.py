@@ -89,8 +89,8 @@ def support_case(
         seed: Which case; the same seed gives the same case.
         kind: "true", "reworded" (in other words), "twice" (stated in two sentences), "made_up" (a value that occurs
             nowhere), "swapped" (the value of another entity). Or "unanswerable" (not stated, answered all the same),
-            "denied" (the opposite of a stated fact), "by_heart" (well known, not stated), "several" (two sentences,
-            each true or made up) or "repeated" (a true sentence, twice).
+            "denied" (the opposite of a stated fact), "by_heart" (well known, not stated). Or "several" (two
+            sentences, each true or made up) or "repeated" (a true sentence, twice).
         register: "prose", or "plain" for Facts World's own sentences, which has fewer kinds.
         sentences: How many sentences the documents have.
 

@@ -32,7 +32,7 @@ def value_tokens(text: str, tokens: Sequence[TokenLike], unit: Sequence[int], qu
 def with_value_of(text: str, other: str, question: str) -> str | None:
     """The text with its value replaced by that of another, numbers by numbers; None if one of them has none.
 
-    Words that both have are no difference between them: without any other, the text is returned as it is.
+    Words that both have do not count. Without any other, the text is returned unchanged.
     """
     own, others = _different(text, other, question), _different(other, text, question)
     if not own:

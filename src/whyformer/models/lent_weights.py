@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from whyformer.models.calls import Call
 from whyformer.models.structure import modules_of, once_per_walk
-from whyformer.models.substitutes import NamedEntry, substitute
+from whyformer.models.substitutes import Substitution, substitute
 
 _THREAD = threading.local()  # `activations` are the arguments of the hook that is running
 
@@ -39,7 +39,7 @@ def hooks_noted(model: nn.Module) -> AbstractContextManager[None]:
     return substitute(_entries(model))
 
 
-def _entries(model: nn.Module) -> Iterator[NamedEntry]:
+def _entries(model: nn.Module) -> Iterator[Substitution]:
     for module in modules_of(model).values():
         hook = vars(module).get("_hf_hook")
         for name in () if hook is None else ("pre_forward", "post_forward"):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-NamedEntry = tuple[dict[str, Any], str, Callable[[], Any]]  # a namespace, a name in it, and what makes the substitute
+Substitution = tuple[dict[str, Any], str, Callable[[], Any]]  # a namespace, a name in it, and what makes the substitute
 
 _LOCK = threading.RLock()
 _SUBSTITUTES: dict[tuple[int, str], _Substitute] = {}  # by the namespace and the name
@@ -22,7 +22,7 @@ class _Substitute:
 
 
 @contextmanager
-def substitute(entries: Iterable[NamedEntry]) -> Iterator[None]:
+def substitute(entries: Iterable[Substitution]) -> Iterator[None]:
     """Within the context, entries of namespaces are replaced: of a module, of a hook, of a file.
 
     All threads see a substitute, so it must act for the threads that want it only. Contexts may overlap, also in other

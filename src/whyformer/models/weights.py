@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from whyformer.models.structure import device_of, dtype_of, modules_of, once_per_walk, walk
-from whyformer.models.substitutes import NamedEntry, substitute
+from whyformer.models.substitutes import Substitution, substitute
 
 _THREAD = threading.local()  # `is_reading` is set in threads that read opaque weights
 
@@ -95,7 +95,7 @@ def _dequantises(module: nn.Module) -> bool:
     return is_layer and hasattr(module, "in_features") and callable(getattr(module, "dequantize", None))
 
 
-def _readable(layer: nn.Module) -> NamedEntry:
+def _readable(layer: nn.Module) -> Substitution:
     """The entry of a layer's forward function; accelerate's hooks call the one that they saved."""
     name = "_old_forward" if "_old_forward" in vars(layer) else "forward"
     return vars(layer), name, lambda: _readable_forward(layer, getattr(layer, name))

@@ -58,7 +58,7 @@ class Continuation:
 
     @property
     def picture_gains(self) -> tuple[float, ...]:
-        """What the pictures add to the log-probability of each token, in nats; empty without priors.
+        """The log-probability that the pictures add to each token, in nats; empty without priors.
 
         Near 0, the words before it make the token as likely as the pictures do; below 0, the pictures make it less so.
         """

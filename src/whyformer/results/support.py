@@ -175,7 +175,7 @@ class UnitSupport:
 
     @property
     def preferred(self) -> tuple[str, float] | None:
-        """What the model would rather have said, and the log-odds of the unit against it at equal length.
+        """The answer that the model would rather have given, and the log-odds of the unit against it at equal length.
 
         That is the rival, or the model's own answer where there is no rival that is about as likely.
         """

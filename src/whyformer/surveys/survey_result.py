@@ -72,8 +72,8 @@ class Driver:
         leading: In what share of them it has one of the three highest scores.
         wrong: How many of them are wrong.
         proof: The effect of removing it.
-        should_be_ignored: Whether it should not matter: it is on the user's list, part of an ignored background (at
-            least 90 % of its area), or goes with its label here but not in held-out data.
+        should_be_ignored: Whether it should not matter: it is on the user's list, at least 90 % of it is ignored
+            background, or it goes with its label here but not in held-out data.
         examples: Some of the samples, those with the largest effect first.
         background: The mean share of its area in the background, if there are masks.
         relation: How it goes with the answer as a label, here and in held-out data, if there are such.

@@ -142,7 +142,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def explanation_snapshot(request: pytest.FixtureRequest) -> Callable[[str, Explanation], None]:
-    """Compare an explanation with the stored one, in the folder `explanations` beside the test.
+    """Compare an explanation with the stored one, in the folder `explanations` next to the test.
 
     Call it with a name and an explanation. `pytest --update-explanations` stores it; without a stored one the test
     fails. Scores may differ by the tolerance of an audit file, a share of the largest that depends on the method and

@@ -30,7 +30,7 @@ class Snapshots:
         """Compare an explanation with the stored one of this name.
 
         Raises:
-            AssertionError: If there is none, or it differs.
+            AssertionError: If nothing is stored, or it differs.
             WhyformerError: If the name is unfit for a file, the value is not an explanation, or the file is damaged.
         """
         __tracebackhide__ = True

@@ -70,7 +70,7 @@ def keep(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 
 def move(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """An operation that rearranges entries, moves tokens, or inserts others beside them."""
+    """An operation that rearranges entries, moves tokens, or inserts others between them."""
     original, role = _original(watcher, func, args), watcher.facts.role(args[0]) if args else None
     constants = plain(args)
     result = watcher.run_operation(func, constants, plain_values(kwargs) if kwargs else kwargs)

@@ -15,7 +15,7 @@ class WatchPlan:
 
     Attributes:
         maps: Whether attention maps are kept unless too large, folded into queries, keys and values wherever they can
-            be recomputed, or recorded by shape only, which does not change how operations run.
+            be recomputed, or recorded by shape only. The last does not change how operations run.
         first_operation: The first attention operation that is recorded; those before it run on the model's fused
             kernels without a graph.
         merges_heads: Whether only the mean over heads of a map is kept.

@@ -178,7 +178,7 @@ def _use(advice: Recommendation) -> str:
         )
     if not advice.beats_controls:
         return (
-            f"No method is surely better than a control that knows nothing of {visible(advice.model)}: do not trust "
+            f"No method is significantly better than a control that knows nothing of {visible(advice.model)}: do not trust "
             f"explanations of this data yet. First came {advice.label}."
         )
     return f"Use {advice.label}: {advice.call}"
@@ -203,7 +203,11 @@ def _next(advice: Recommendation) -> str:
         return f"{text}."
     low, high = (_text(advice, edge) for edge in (lead.difference.low, lead.difference.high))
     text += f", behind by {_text(advice, lead.difference.value)} [{low}, {high}]: "
-    text += f"surely worse (p = {lead.p:.2g}, for all tests together)." if lead.is_sure else "not told apart from it."
+    text += (
+        f"significantly worse (p = {lead.p:.2g}, for all tests together)."
+        if lead.is_sure
+        else "not told apart from it."
+    )
     ties = advice.ties
     if len(ties) > 1:
         text += f" Nor are {', '.join(one.label for one in ties[1:])}." if ties[0] is second else ""
