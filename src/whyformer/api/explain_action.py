@@ -91,8 +91,8 @@ def explain_action(
             messages of the user are the request.
         method: The method that chooses the parts to remove, as in `explain_response`; by default flow_routes for a
             prompt of more than 3,000 tokens.
-        budget: The most forward passes, not counting those of the method. By default there is no limit, but 16 for a prompt
-            of more than 3,000 tokens, of which only the highest-ranked messages are removed then.
+        budget: The most forward passes, not counting those of the method. By default there is no limit, but
+            16 for a prompt of more than 3,000 tokens, of which only the highest-ranked messages are then removed.
         instead: Whether the model writes what it would have done without the sources that drive the call.
         tokens: The maximum number of tokens that the model writes.
         processor: The tokenizer of your own module, if its folder has none; or that of a served model.

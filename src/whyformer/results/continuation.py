@@ -28,8 +28,8 @@ class Continuation:
     Attributes:
         text: The text written by the model.
         explanations: An Explanation of each of its tokens, by the preceding ones.
-        priors: The log-probability of each token after the same prompt with blank pictures, if it was asked for:
-            what words alone make likely.
+        priors: The log-probability of each token after the same prompt with blank pictures, if requested:
+            how likely the words alone make it.
 
     Raises:
         WhyformerError: If there are no explanations, or not one prior per token.

@@ -60,9 +60,9 @@ def survey(
     Args:
         model: A model that labels texts or pictures, as in `explain`; None with `predict`.
         data: A .csv, .tsv, .jsonl, .json or .parquet file with a text in each row. Or a folder with a folder of
-            pictures for each class, or with the folders `images` and `masks`. Or a reader of `whyformer.data` with its options,
-            a data set of `datasets`, or a list of texts, pictures, pairs of one with its label, or rows. Labels are
-            optional.
+            pictures for each class, or with the folders `images` and `masks`. Or a reader of `whyformer.data` with its
+            options, a data set of `datasets`, or a list of texts, pictures, pairs of one with its label, or rows.
+            Labels are optional.
         method: A method of `explain` for the scores by which cues are chosen. By default it is that of `explain`, and
             with `predict` the drop of the answer's log-odds when one word or patch is removed.
         masks: The folder of the objects' masks, named as the pictures are.

@@ -178,8 +178,8 @@ def _use(advice: Recommendation) -> str:
         )
     if not advice.beats_controls:
         return (
-            f"No method is significantly better than a control that knows nothing of {visible(advice.model)}: do not trust "
-            f"explanations of this data yet. First came {advice.label}."
+            f"No method is significantly better than a control that knows nothing of {visible(advice.model)}: "
+            f"do not trust explanations of this data yet. First came {advice.label}."
         )
     return f"Use {advice.label}: {advice.call}"
 
