@@ -75,7 +75,13 @@ class ModelQuestion(Protocol):
     """A question that an explanation can put to its model again."""
 
     def __call__(
-        self, explanation: Any, subsets: Iterable[Subset] = (), before: RemovalEffects | None = None
+        self,
+        explanation: Any,
+        subsets: Iterable[Subset] = (),
+        before: RemovalEffects | None = None,
+        *,
+        most: int = ...,
+        combined: int = ...,
     ) -> RemovalEffects:
         """Return the model's answers without some units."""
 
