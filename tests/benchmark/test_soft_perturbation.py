@@ -118,7 +118,9 @@ def naive_ratio(answer, ids, words, scores, drawn, share):
 
 
 def test_the_protocol_is_the_formula_text_by_text(bert, monkeypatch):
-    monkeypatch.setattr("whyformer.metrics.soft_removal.LEAST_CHANGE", 0.0)  # a random model answers all texts alike
+    monkeypatch.setattr(
+        "whyformer.metrics.soft_removal.LEAST_EMPTY_CHANGE", 0.0
+    )  # a random model answers all texts alike
     tested = shard(bert, DOCUMENTS, methods=[Choice("input_x_gradient"), Choice("random")])
     found = PROTOCOLS["soft_perturbation"].measure(tested, shares=[0.3, 0.8], draws=3)
     model, tokenizer = tested.loaded_model.model, tested.loaded_model.tokenizer

@@ -15,7 +15,7 @@ from whyformer.axes import Curve, ExampleScores, Logits, Removal, StepLogits, To
 
 SHARES = (0.2, 0.5, 0.8)  # π
 DRAWS = 8
-LEAST_CHANGE = 0.1  # below it the empty text is answered much as the whole one: there is little to divide by
+LEAST_EMPTY_CHANGE = 0.1  # below it the empty text is answered much as the whole one: there is little to divide by
 
 
 def keep_probabilities(scores: TokenScores, removable: TokenMask, share: float) -> TokenScores:
@@ -53,16 +53,18 @@ def soft_comprehensiveness_removal(
 def hellinger(clean: Logits, steps: StepLogits) -> Curve:
     """Hellinger distance of the output distributions at every step from those of the whole inputs, in [0, 1]."""
     before, after = (logits.double().softmax(dim=-1).sqrt() for logits in (clean, steps))
-    return torch.linalg.vector_norm(after - before, dim=2).T / 2**0.5
+    distances: Curve = torch.linalg.vector_norm(after - before, dim=2).T / 2**0.5
+    return distances
 
 
 def mean_changes(clean: Logits, steps: StepLogits, shares: int) -> Curve:
     """Mean change of the output distribution over the draws of each share."""
-    return hellinger(clean, steps).unflatten(1, (shares, -1)).mean(dim=2)
+    by_draw = hellinger(clean, steps)
+    return by_draw.view(len(by_draw), shares, -1).mean(dim=2)
 
 
 def soft_comprehensiveness(changes: Curve, empty: ExampleScores) -> Curve:
-    """π-Soft-NC: the change over that of the empty text; NaN if that hardly changes anything (`LEAST_CHANGE`)."""
+    """π-Soft-NC: the change over that of the empty text; NaN if that hardly changes anything (`LEAST_EMPTY_CHANGE`)."""
     return changes / _divisor(empty)
 
 
@@ -72,7 +74,7 @@ def soft_sufficiency(changes: Curve, empty: ExampleScores) -> Curve:
 
 
 def _divisor(empty: ExampleScores) -> Tensor:
-    return empty.masked_fill(empty < LEAST_CHANGE, torch.nan)[:, None]
+    return empty.masked_fill(empty < LEAST_EMPTY_CHANGE, torch.nan)[:, None]
 
 
 def _normalised(scores: TokenScores, removable: TokenMask) -> TokenScores:

@@ -31,13 +31,13 @@ from whyformer.metrics.soft_removal import (
 )
 from whyformer.removal.fills import Erasure
 
-MEASURES = {
+SOFT_MEASURES = {
     "π-Soft-NC": (soft_comprehensiveness_removal, soft_comprehensiveness),
     "π-Soft-NS": (soft_sufficiency_removal, soft_sufficiency),
 }
 
 
-@protocol("soft_perturbation", {name: Figure(name) for name in MEASURES})
+@protocol("soft_perturbation", {name: Figure(name) for name in SOFT_MEASURES})
 def soft_perturbation(
     shard: Shard,
     *,
@@ -57,7 +57,7 @@ def soft_perturbation(
     empty = hellinger(shard.logits, step_answers(shard, {"empty": lambda: may_go[None]}, 1, perturb)["empty"])[:, 0]
     columns: Columns = {}
     for method, scores in explanations(shard, explained_labels(shard, explained), "text").items():
-        for name, (removal, measure) in MEASURES.items():
+        for name, (removal, measure) in SOFT_MEASURES.items():
             masks = {name: partial(removal, scores, may_go, uniform, shares)}
             # One method at a time: with a vocabulary as labels, the logits of all draws of all methods are large.
             logits = step_answers(shard, masks, len(shares) * draws, perturb)[name]
