@@ -13,10 +13,10 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 from axe import served
 
+ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "pictures" / "app.png"
 WIDTH, HEIGHT, MARGIN, SHOWN_WIDTH = 1200, 930, 24, 860
 SECONDS = 180
