@@ -19,6 +19,7 @@ from whyformer.methods.registry import METHODS
 from whyformer.models.zoo import ZOO
 from whyformer.render import canvas
 from whyformer.render.colour import rgb, score_scale
+from whyformer.render.coverage import percent
 from whyformer.render.heatmaps import overlay
 from whyformer.render.text_spans import spans
 from whyformer.results.explanation import Explanation
@@ -80,8 +81,7 @@ def labels_panel() -> Image.Image:
 def what_supports(explanation: Explanation) -> str:
     probability = explanation.probability
     assert probability is not None
-    digits = 0 if probability > 0.1 else 1
-    return f"what supports “{explanation.target.strip()}” ({100 * probability:.{digits}f} %)"
+    return f"supports “{explanation.target.strip()}” ({percent(probability)})"
 
 
 def review_panel() -> Image.Image:

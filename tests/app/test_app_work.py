@@ -181,10 +181,10 @@ def test_while_a_new_question_is_worked_on_nothing_is_left_of_the_result_before(
     working, shown = serve(action, AREA, Visitors(), 60)(visitor())
     assert [working[name]["interactive"] for name in SUFFIXES] == [False, False, False]
     assert (working["python"], working["command"], working["view"]) == ("", "", None)
-    buttons = ("stop", "audit", "audit_file", "audit_page", "what_if")
-    assert [working[name]["visible"] for name in buttons] == [True, False, False, False, False]
+    buttons = ("audit", "audit_file", "audit_page", "what_if")
+    assert [working[name]["visible"] for name in buttons] == [False, False, False, False]
     assert (shown["python"], shown["command"], shown["html"]) == ("python", "command", "shown")
-    assert [shown[name]["visible"] for name in buttons] == [False, True, False, False, False]
+    assert [shown[name]["visible"] for name in buttons] == [True, False, False, False]
 
 
 def test_parts_are_removed_for_who_asks_and_their_choice_is_checked():

@@ -60,6 +60,16 @@ def test_a_click_on_an_answer_shows_its_explanation(page):
     expect(page.locator("article:visible h2")).to_have_text("bad 10 %: evidence on 1 of 3 words")
 
 
+def test_a_link_shows_the_chosen_answer(page):
+    plain = page.url
+    page.get_by_text("bad", exact=True).first.click()
+    expect(page).to_have_url(f"{plain}#answer=2")
+    page.reload()
+    assert shown(page) == ["2"]
+    page.get_by_text("good", exact=True).first.click()
+    expect(page).to_have_url(plain)
+
+
 def test_arrow_keys_go_from_answer_to_answer(page):
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowDown")

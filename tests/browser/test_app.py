@@ -372,7 +372,7 @@ def test_a_table_is_surveyed_and_a_driver_opens_by_a_click(opened, tmp_path):
     rows = [f"a {word} {noun},{label}" for word, label in (("wonderful", "positive"), ("dull", "negative"))
             for noun in ("film", "story", "plot", "cast") * 4]  # fmt: skip
     (tmp_path / "films.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    with opened() as page:
+    with opened(width=390) as page:
         tab(page, "Data")
         send(page, tmp_path / "films.csv")
         page.get_by_label("Should not matter").fill("film")
@@ -392,6 +392,7 @@ def test_a_table_is_surveyed_and_a_driver_opens_by_a_click(opened, tmp_path):
         result = Survey.load(tmp_path / "survey.json")
         assert (result.samples, result.wrong) == (32, 0)
         assert "film" in {driver.cue.name for driver in result.tested if driver.should_be_ignored}
+        expect(button(page, "Stop")).to_have_count(0)
         expect_fit(page, 390)
 
 

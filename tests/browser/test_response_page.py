@@ -48,7 +48,7 @@ def opened(browser, tmp_path):
         page.goto((tmp_path / "page.html").as_uri())
         try:
             yield page
-            assert (len(requests), problems) == (1, [])
+            assert (set(requests), problems) == ({(tmp_path / "page.html").as_uri()}, [])
         finally:
             context.close()
 
@@ -119,6 +119,32 @@ def test_a_click_on_a_source_lights_up_what_rests_on_it(opened, response):
         shown = sorted(((rows[row], f"{round(100 * share[row])}%") for row in (0, 1)), key=lambda item: item[1])
         assert listed(page) == [("", *item) for item in reversed(shown)]
         expect(page.locator(".heading")).to_have_text("What rests on How was the film?")
+
+
+def test_a_link_shows_the_chosen_sentence_or_source(opened, response):
+    with opened(response) as page:
+        plain = page.url
+        page.locator(".units [data-row='1']").click()
+        expect(page).to_have_url(f"{plain}#chosen=row-1")
+        page.reload()
+        assert levels(page, "source") == expected_levels(SCORES[1])
+        expect(page.locator(".units [data-row='1']")).to_have_attribute("aria-pressed", "true")
+        page.locator(".prompt").get_by_text("How was the film?").click()
+        expect(page).to_have_url(f"{plain}#chosen=source-5")
+        page.reload()
+        expect(page.locator(".heading")).to_have_text("What rests on How was the film?")
+        page.locator(".units [data-row='0']").click()
+        expect(page).to_have_url(plain)
+        page.evaluate("location.hash = 'chosen=row-99'")
+        expect(page).to_have_url(plain)
+        assert levels(page, "source") == expected_levels(SCORES[0])
+
+
+def test_the_page_names_the_method_the_model_the_documents_and_the_date(opened, response):
+    with opened(response) as page:
+        names = ", ".join(one.name for one in response.prompt.documents)
+        assert page.locator(".about").first.text_content() == f"by rollout on mini-gpt · {names}"
+        assert page.locator(".made").text_content().startswith("Made on ")
 
 
 def test_pointing_shows_until_the_pointer_leaves_and_a_click_keeps(opened, response):

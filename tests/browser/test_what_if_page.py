@@ -65,7 +65,7 @@ def opened(browser, tmp_path):
         page.goto((tmp_path / "page.html").as_uri())
         try:
             yield page
-            assert (len(requests), problems) == (1, [])
+            assert (set(requests), problems) == ({(tmp_path / "page.html").as_uri()}, [])
         finally:
             context.close()
 
@@ -116,6 +116,24 @@ def test_the_slider_removes_the_first_units_along_the_measured_curve(opened):
         assert place == pytest.approx([float(value) for value in points[3].split(",")], abs=0.1)
         page.get_by_role("button", name="two").click()
         expect(circle).to_be_hidden()
+
+
+def test_a_link_shows_what_was_removed_and_nothing_for_units_that_are_not_there(opened):
+    with opened() as page:
+        plain = page.url
+        for name in ("one", "six"):
+            page.get_by_role("button", name=name).click()
+        expect(page).to_have_url(f"{plain}#removed=0-2")
+        link, before = page.url, said(page)
+    with opened() as page:
+        page.evaluate("link => { location.hash = link; }", link.partition("#")[2])
+        expect(page.locator("[data-unit][aria-pressed=true]")).to_have_count(2)
+        assert said(page) == before
+        page.get_by_role("button", name="Reset").click()
+        expect(page).to_have_url(plain)
+        page.evaluate("location.hash = 'removed=9-length-x'")
+        expect(page).to_have_url(plain)
+        assert said(page) == "cat: 90 % with everything."
 
 
 def test_keys_alone_do_it_and_the_answer_is_announced(opened):

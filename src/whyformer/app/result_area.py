@@ -49,14 +49,15 @@ class ResultArea:
     @property
     def outputs(self) -> list[Any]:
         audit = [self.audit, self.audit_file, self.audit_page, self.what_if, self.view]
-        return [self.html, self.stop, *self.downloads, *audit, self.python, self.command]
+        return [self.html, *self.downloads, *audit, self.python, self.command]
 
 
 def result_area(title: str, text: str, setup: Setup) -> ResultArea:
     """An empty area with a placeholder."""
     small: dict[str, Any] = {"size": "sm", "min_width": 0, "elem_classes": "small"}
     html = gr.HTML(note(title, text), js_on_load=SCRIPT, apply_default_css=False, elem_classes="shown")
-    stop = gr.Button("Stop", variant="stop", visible=False, **small)
+    # Shown by the style sheet beside progress: Gradio loses the later of two changes of visibility that come close.
+    stop = gr.Button("Stop", variant="stop", size="sm", min_width=0, elem_classes=["small", "stop-work"])
     with gr.Row(elem_classes="bar"):
         names = [f"↓ {suffix[1:].upper()}" for suffix in SUFFIXES]
         downloads = [gr.DownloadButton(name, interactive=False, **small) for name in names]
@@ -125,7 +126,7 @@ def serve(
                 if work.is_stopped:
                     break
                 if isinstance(one, Progress):
-                    yield {**_emptied(area), area.html: progress_html(one), area.stop: gr.update(visible=True)}
+                    yield {**_emptied(area), area.html: progress_html(one)}
                     continue
                 yield {**_shown(one, area), **dict(zip(others, updates(one), strict=False))}
                 try:
@@ -170,7 +171,6 @@ def _shown(view: TabView, area: ResultArea) -> dict[Any, Any]:
     return {
         **_emptied(area),
         area.html: view.html,
-        area.stop: gr.update(visible=False),
         area.audit: gr.update(visible=view.audit is not None),
         area.what_if: gr.update(visible=view.what_if is not None),
         area.view: view,
@@ -299,14 +299,14 @@ def connect(
         for trigger in triggers
     ]
 
-    def stop(request: gr.Request) -> list[Any]:
+    def stop(request: gr.Request) -> str:
         setup.visitors.stop(name_of(request), area.html)
-        return [note("Stopped", "Change something and try again."), gr.update(visible=False)]
+        return note("Stopped", "Change something and try again.")
 
     area.stop.click(
         stop,
         None,
-        [area.html, area.stop],
+        area.html,
         cancels=events,
         queue=False,
         show_progress="hidden",

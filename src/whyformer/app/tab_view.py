@@ -37,6 +37,7 @@ TAB_TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 TAB_TEMPLATES.filters["percent"] = percent
+TAB_TEMPLATES.globals["today"] = html.today
 PAGE_STYLE = TAB_TEMPLATES.get_template("app.css").render()
 PASTE = TAB_TEMPLATES.get_template("paste.js").render()
 SCRIPT = TAB_TEMPLATES.get_template("app.js").render(

@@ -212,10 +212,15 @@ def _checked_layout(layout: str) -> list[tuple[str, str | None]]:
     return pieces
 
 
+def unnamed_document(number: int) -> str:
+    """The name of a document that was given without one."""
+    return f"document {number}"
+
+
 def _checked_document(number: int, document: Any) -> tuple[str, str]:
     """The name of a document and its text in the prompt, which starts with the name if one was given."""
     if isinstance(document, str):
-        name, text, shown = f"document {number}", document, document
+        name, text, shown = unnamed_document(number), document, document
     else:
         if isinstance(document, Mapping) and {"name", "text"} <= set(document):
             document = (document["name"], document["text"])

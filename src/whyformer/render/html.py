@@ -62,9 +62,14 @@ def html_page(
     named = list(zip([readable(name) for name in names or [""] * len(views)], views, strict=True))
     heading = readable(page_title(explanations) if title is None else title)
     what_if = None if effects is None else what_if_view(explanations[0], effects)
-    script = "" if what_if is None else TEMPLATES.get_template("what_if.js").render()
+    script = page_script(*["page_state.js"] * bool(what_if or rivals), *["what_if.js"] * bool(what_if))
     context = {"what_if": what_if, "script": Markup(script), "script_hash": script_hash(script), "others": rivals}
     return render_page("page.html.j2", [*views, *rivals], title=heading, explanations=named, grid=None, **context)
+
+
+def page_script(*names: str) -> str:
+    """The script of a saved page, made of several; empty without any."""
+    return "".join(TEMPLATES.get_template(name).render() for name in names)
 
 
 def script_hash(script: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from whyformer.render.continuation_view import continuation_view
-from whyformer.render.html import TEMPLATES, script_hash
+from whyformer.render.html import TEMPLATES, page_script, script_hash
 from whyformer.render.response_view import response_view
 from whyformer.render.shades import declarations
 from whyformer.render.source_view import RANKED, WRITTEN, SourcesView
@@ -39,7 +39,7 @@ def continuation_fragment(continuation: Continuation) -> str:
 
 def sources_page(view: SourcesView) -> str:
     """Render a page with a response on the left and its prompt on the right."""
-    script = TEMPLATES.get_template("sources.js").render()
+    script = page_script("page_state.js", "sources.js")
     context: dict[str, Any] = {"script_hash": script_hash(script), "what_if": None, "grid": None, "others": []}
     return _render("sources.html.j2", view, script, title=view.headline, **context)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whyformer.inputs.prompt import unnamed_document
 from whyformer.render.scored_part import ScoredPartView, with_all_rows
 from whyformer.render.source_view import (
     SURPRISE,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from whyformer.results.response_parts import ResponseToken
 
 LEAST_SHARE = 0.005  # minimum share of a sink, or of a token's weight, to mention it
+MOST_NAMED = 6  # documents in the line under a title
 HEAVIEST = 3  # tokens of a row with a focus that are mentioned
 
 
@@ -59,6 +61,7 @@ def response_view(response: Response) -> SourcesView:
         facts=tuple(facts),
         is_diverging=bool((scores < 0).any()),
         question=_question(response),
+        files=_document_names(response),
         options=(*option_lines(response), *_settings(response)),
         notes=tuple(readable(note) for note in response.notes),
         underline=SURPRISE if response.focus is None else WEIGHT,
@@ -72,6 +75,14 @@ def response_view(response: Response) -> SourcesView:
 def _question(response: Response) -> str:
     """The question: the user's messages, or a prompt without documents."""
     return " ".join(source.text for source in response.sources if source.name in ("", "user"))
+
+
+def _document_names(response: Response) -> str:
+    """The names that were given to documents, in a line; not the numbers of documents without names."""
+    documents = enumerate(response.prompt.documents, 1)
+    names = [readable(one.name) for number, one in documents if one.name != unnamed_document(number)]
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def token_title(token: ResponseToken) -> str:

@@ -124,6 +124,7 @@ class SourcesView:
     cost: str = ""
     full: str = ""  # the effect of a full colour; empty for colours relative to the strongest source
     question: str = ""  # the question, whose words are no answer
+    files: str = ""  # the names of the documents, in a line
 
     @cached_property
     def opening(self) -> int:

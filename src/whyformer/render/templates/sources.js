@@ -39,7 +39,9 @@ for (const root of document.querySelectorAll(".whyformer [data-table]:not([data-
     shade(bar, level);
     figure.textContent = `${effect ? `${effect} · ` : ""}${share || "<1"}%${level < 0 ? " against" : ""}`;
   };
-  let pinned = { kind: "row", number: Number(root.dataset.opening) }, shown;
+  const [kind, number] = (root.dataset.chosen ?? "").split("-"), kept = { kind, number: Number(number) };
+  const isKnown = ["row", "source"].includes(kind) && entries[kind].has(kept.number);
+  let pinned = isKnown ? kept : { kind: "row", number: Number(root.dataset.opening) }, shown;
 
   const show = (choice) => {
     if (shown && choice.kind === shown.kind && choice.number === shown.number) return;
@@ -67,6 +69,7 @@ for (const root of document.querySelectorAll(".whyformer [data-table]:not([data-
   };
   const pin = (choice) => {
     show(pinned = choice);
+    root.dataset.chosen = `${choice.kind}-${choice.number}`;
     for (const element of all("[aria-pressed]")) element.setAttribute("aria-pressed", element.matches(".chosen"));
   };
   const pinNext = (element) => {

@@ -7,7 +7,8 @@ for (const root of document.querySelectorAll(".whyformer [data-what-if]:not([dat
   const [undo, reset] = ["undo", "reset"].map((act) => one(`[data-act=${act}]`));
   // A page that asks the model is drawn again with the answer: what was removed, and before, stays.
   const memory = (globalThis.whyformerRemovals ??= {}), title = names.join();
-  let { removed, before } = root.dataset.asks && memory.title === title ? memory : { removed: new Set(), before: [] };
+  const linked = (root.dataset.removed ?? "").split("-").filter((unit) => /^\d+$/.test(unit) && unit in names).map(Number);
+  let { removed, before } = root.dataset.asks && memory.title === title ? memory : { removed: new Set(linked), before: [] };
 
   const percent = (share) => share > 0 && share < 0.001 ? "under 0.1 %" : share < 1 && share > 0.999 ? "over 99.9 %"
     : `${(100 * share).toFixed(share >= 0.01 && share <= 0.99 || share === 0 || share === 1 ? 0 : 1)} %`;
@@ -45,6 +46,7 @@ for (const root of document.querySelectorAll(".whyformer [data-what-if]:not([dat
       circle.setAttribute("cy", (height - 12) * (1 - shares[target]));
     }
     Object.assign(memory, { title, removed, before });
+    root.dataset.removed = key().replaceAll(",", "-");
     undo.disabled = !before.length;
     reset.disabled = !removed.size;
     if (!shares && root.dataset.asks !== undefined)
