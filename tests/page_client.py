@@ -92,3 +92,10 @@ def upload(client, name, content):
     answer = client.post("gradio_api/upload", files={"files": (name, content)})
     answer.raise_for_status()
     return answer.json()[0]
+
+
+def text_function(config):
+    """The number of the queued function that explains a text."""
+    labels = {one["id"]: one["props"].get("label") for one in config["components"]}
+    queued = [one for one in config["dependencies"] if one["queue"] and len(one["inputs"]) == 5]
+    return next(one["id"] for one in queued if labels[one["inputs"][0]] == "Text")

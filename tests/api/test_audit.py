@@ -369,7 +369,7 @@ def test_the_guide_says_which_models_have_controls():
     import controls
 
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "audit.md").read_text()
-    assert "only mini-vit and mini-bert have runs, and not for every method" in guide
+    assert "Only mini-vit and mini-bert have runs, and not for every method" in guide
     runs = controls.controls()
     assert runs.keys() == {file_digest(ZOO / name / "model.safetensors") for name in ("mini-vit", "mini-bert")}
     assert all(trace_methods().keys() - run["methods"] for run in runs.values())

@@ -45,7 +45,7 @@ def truths(number: int) -> list[np.ndarray]:
 
 def test_the_methods_the_references_and_the_controls_are_all_there(values):
     methods = {method for method, _ in values}
-    assert methods == {"raw_attention", "flow_routes", "context_ablation", "leave_one_out"} | CONTROLS
+    assert methods == {"raw_attention", "flow_routes", "context_ablation", "leave_one_out", "attntrace"} | CONTROLS
     assert {measure for _, measure in values} == {figure.measure for figure in PROTOCOLS["sources"].figures.values()}
 
 

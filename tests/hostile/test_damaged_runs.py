@@ -109,7 +109,7 @@ def test_tables_that_a_killed_run_left_behind_are_not_read_and_done_again(finish
     forget_shard(place / "out", 2)
     shutil.copy(place / "out/rows/00001.parquet", place / "out/rows/00002.parquet")
     page = report(place / "out").with_suffix(".md").read_text()
-    assert page.splitlines()[2].startswith("4 samples, seed 0; ")
+    assert any(line.startswith("4 samples, seed 0; ") for line in page.splitlines())
     assert "1 are still to be done" in page
     assert run_again(place).exit_code == 0
     assert tables(place) == tables(finished)

@@ -6,7 +6,7 @@ import torch
 from tiny_hybrids import HYBRIDS
 from tiny_models import built
 from whyformer import UnsupportedModel, attribute
-from whyformer.extend import Reads, flow, head_mean, trace
+from whyformer.extend import Reads, flow, head_mean, readout_rows, trace
 
 WORDS = {"input_ids": torch.tensor([[5, 9, 31, 4, 7, 52, 18, 3]])}
 ALL = Reads(maps="all", gradients="all", edges=True, state_gradients=True)
@@ -35,7 +35,7 @@ def test_rollout_adds_what_all_branches_of_a_block_carry(name):
     row = traced.readout.weights[:, None]
     for step in reversed(traced.steps):
         row = row + sum(row @ head_mean(record.map) for record in step)
-    rows = flow(traced.steps, lambda record: head_mean(record.map), traced.start())["text"]
+    rows = flow(traced.steps, lambda record: head_mean(record.map), readout_rows(traced))["text"]
     torch.testing.assert_close(rows, row - traced.readout.weights[:, None])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from page_client import META, ask, served_page, upload
+from page_client import META, ask, served_page, text_function, upload
 from whyformer.app.bundled_examples import CAT, scene_files
 from whyformer.app.gate import FOREIGN_FILE, file_paths
 from whyformer.app.uploads import is_sent_file
@@ -172,10 +172,9 @@ def test_what_the_page_does_not_use_is_not_there(client, method, path):
 
 
 def test_the_line_cannot_be_passed(client):
-    answer = client.post(
-        "gradio_api/run/predict",
-        json={"data": ["a", None, None, None, None], "fn_index": 29, "session_hash": "stranger"},
-    )
+    function = text_function(client.get("config").json())
+    question = {"data": ["a", None, None, None, None], "fn_index": function, "session_hash": "stranger"}
+    answer = client.post("gradio_api/run/predict", json=question)
     assert answer.status_code == 404
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from page_client import META, Visit, ask, post, served_page, upload
+from page_client import META, Visit, ask, post, served_page, text_function, upload
 from whyformer.app.bundled_examples import CAT
 from whyformer.app.gate import WRONG_FORM
 
@@ -109,5 +109,6 @@ def test_a_file_named_beside_the_inputs_is_refused(page):
 
 
 def test_an_honest_question_is_still_answered(page):
-    review = ask(page.client, 29, ["A wonderful film.", "mini-bert", None, None, ["default"]])
+    function = text_function(page.client.get("config").json())
+    review = ask(page.client, function, ["A wonderful film.", "mini-bert", None, None, ["default"]])
     assert "positive 9" in review.text

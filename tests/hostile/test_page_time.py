@@ -14,7 +14,7 @@ from whyformer.app.tab_view import TabView
 from whyformer.app.visitors import Visitors
 from whyformer.app.work import Stopped, Work, follow
 
-AREA = ResultArea("html", "stop", SUFFIXES, "audit", "audit_file", "view", "python", "command", "what_if")
+AREA = ResultArea("html", "stop", SUFFIXES, "audit", "audit_file", "audit_page", "view", "python", "command", "what_if")
 TOO_LONG = "This took longer than the page's limit of 0.3 seconds"
 VISITOR = SimpleNamespace(session_hash="we")
 

@@ -209,7 +209,7 @@ def test_a_table_has_frames_rows_and_columns():
 
 def test_the_page_is_a_player_without_scripts_or_requests(tmp_path):
     path = tmp_path / "disc.html"
-    explanation().save(path)
+    explanation().save(path, what_if=False)
     html = path.read_text()
     assert "<script" not in html
     assert not re.search(r"(src|href)=\"(?!data:)", html)

@@ -348,7 +348,7 @@ def test_a_few_picked_rows_of_a_long_text_need_no_map_of_all_tokens():
         "beta": normal(*shape).sigmoid(),
     }
     name = "torch_chunk_gated_delta_rule"
-    kernel = LinearKernel.of(KernelCall({}, name, torch_chunk_gated_delta_rule), (), arguments)
+    kernel = LinearKernel.of(KernelCall(name, torch_chunk_gated_delta_rule), (), arguments)
     assert kernel is not None
     with LargestTensor() as largest:
         rows = kernel.pick(torch.tensor([[tokens - 1, 3]]))()

@@ -338,12 +338,12 @@ def test_a_page_colours_words_and_names_their_tokens_as_a_reader_knows_them():
     )
     shown = explanation({"text": Part(layout, np.array([0.1, 0.2, 0.4, 0.3, 0.1, 0.2]))})
     page = html.html_page([shown])
-    assert 'title="won  0.2 · derful  0.4">wonderful</span>' in page
+    assert 'title="won  0.2 · derful  0.4" tabindex="0">wonderful</span>' in page
     assert re.findall(r'title="(↵|&lt;/s&gt;)  ', page) == ["↵", "&lt;/s&gt;"]
     assert "Ġ" not in page
     assert "Ċ" not in page
     by_token = html.html_page([shown], units="token")
-    assert 'title="won  0.2">won</span><span' in by_token
+    assert 'title="won  0.2" tabindex="0">won</span><span' in by_token
     assert "wonderful</span>" in html.comparison_page([[shown]], ["a"], ["b"])
     assert "derful</span>" in html.comparison_page([[shown]], ["a"], ["b"], units="token")
 

@@ -61,7 +61,7 @@ def test_a_word_has_the_sum_of_its_tokens_everywhere():
     assert [word.score for word in shown.words("max")] == [-3.0, 0.5]
     assert [item.score for item in shown.top(by="word")] == [-4.99, 0.5]
     assert "-4.99  badly," in str(shown)
-    assert 'title="bad  -3 · ly  -2 · ,  0.01">badly,</span>' in html.html_page([shown])
+    assert 'title="bad  -3 · ly  -2 · ,  0.01" tabindex="0">badly,</span>' in html.html_page([shown])
 
 
 def test_the_strongest_come_first_with_their_signs():
@@ -139,7 +139,7 @@ def test_tokens_are_coloured_where_asked_for(tmp_path):
     shown = explanation()
     shown.save(tmp_path / "tokens.html", units="token")
     page = (tmp_path / "tokens.html").read_text("utf-8")
-    assert ['title="bad  -3">bad</span>' in page, "badly,</span>" in page] == [True, False]
+    assert ['title="bad  -3" tabindex="0">bad</span>' in page, "badly,</span>" in page] == [True, False]
     assert not np.array_equal(np.asarray(shown.image()), np.asarray(shown.image(units="token")))
 
 

@@ -236,9 +236,8 @@ def merge_default(
         return [list(row) for row in rows], list(headings)
     if twin is None:
         methods = {cell.method for row in rows if (cell := row[default]) is not None}
-        named = [
-            f"{min(methods)} (default)" if one == default and len(methods) == 1 else headings[one] for one in columns
-        ]
+        is_named = len(methods) == 1 and not methods & set(headings)
+        named = [f"{min(methods)} (default)" if one == default and is_named else headings[one] for one in columns]
         return [list(row) for row in rows], named
     order = [twin, *(one for one in columns if one not in (twin, default))]
     named = [f"{headings[one]} (default)" if one == twin else headings[one] for one in order]

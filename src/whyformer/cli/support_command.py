@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from whyformer.cli import command_options
-from whyformer.cli.command_options import MACHINE, OUTPUT
+from whyformer.cli.command_options import FLAG, MACHINE, OUTPUT
 from whyformer.cli.console import announce, complain, safe
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
@@ -91,7 +91,9 @@ Concurrency = Annotated[
 ]
 DryRun = Annotated[
     bool,
-    typer.Option("--dry-run", help="Only say how many requests a served model would get.", rich_help_panel=SERVER),
+    typer.Option(
+        "--dry-run", metavar=FLAG, help="Only say how many requests a served model would get.", rich_help_panel=SERVER
+    ),
 ]
 Engine = Annotated[
     Literal["local", "ray"],
