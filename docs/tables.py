@@ -25,6 +25,7 @@ import leaderboard
 import planted_tables
 import real_tables
 import sink_tables
+import soft_tables
 import support_tables
 import survey_tables
 import verdicts
@@ -859,6 +860,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "planted-cost": lambda: planted_tables.cost(RESULTS / "planted"),
     "survey-false": lambda: survey_tables.false_drivers(RESULTS / "surveys.json"),
     "support-cost": lambda: support_tables.cost(RESULTS / "support.json"),
+    "soft": lambda: soft_tables.soft(RESULTS / "soft.json"),
     "decoder-sinks": lambda: sink_tables.sinks(RESULTS / "decoder_sinks.json"),
     "decoder-variants": lambda: sink_tables.variants(RESULTS / "decoder_sinks.json"),
     "real-default": real_tables.default_of_responses,

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -86,6 +88,17 @@ def test_few_samples_prove_nothing():
     samples = [summed_sample(n, words, [0, 9, 0, 0, 0]) for n in range(7)]
     proof = prove(effects_by_cue(samples, [Cue("word", "fine")])[Cue("word", "fine")])
     assert (proof.samples, proof.p) == (7, 1.0)
+
+
+def test_a_certain_effect_that_is_next_to_nothing_is_not_proven():
+    words = "a fine film it is".split()
+    proofs = {}
+    for effect in (0.02, 0.2):
+        samples = [summed_sample(n, words, [0, effect, 0, 0, 0]) for n in range(20)]
+        proof = prove(effects_by_cue(samples, [Cue("word", "fine")])[Cue("word", "fine")])
+        proofs[effect] = replace(proof, q=proof.p)
+    assert proofs[0.02].q < FALSE_DISCOVERY_RATE
+    assert [proof.is_proven for proof in proofs.values()] == [False, True]
 
 
 def test_without_planted_cues_at_most_one_survey_in_twenty_has_a_false_driver():

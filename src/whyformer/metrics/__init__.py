@@ -1,6 +1,7 @@
 """Metrics of explanations: pure functions of tensors that return one value per example.
 
 perturbation   how the answer changes as the input is removed, most or least relevant first (`removal`, `answers`)
+soft_removal   tokens kept at random, with probabilities given by their scores
 segmentation   maps compared with masks of objects
 sources        scores of a prompt's sources compared with the true ones, and with removing them
 rationale      words compared with human rationales

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from whyformer.metrics.statistics import Interval
 from whyformer.surveys.cues import Cue
-from whyformer.surveys.proof import FALSE_DISCOVERY_RATE
-
-LEAST_CHANGE = 0.05  # nats: smaller changes of an effect are not reported, however certain
+from whyformer.surveys.proof import FALSE_DISCOVERY_RATE, LEAST_EFFECT
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class CueChange:
     @property
     def is_changed(self) -> bool:
         """Whether the effect changed: proven, with false discoveries controlled, and by at least 0.05 nats."""
-        return self.q <= FALSE_DISCOVERY_RATE and abs(self.change.value) >= LEAST_CHANGE
+        return self.q <= FALSE_DISCOVERY_RATE and abs(self.change.value) >= LEAST_EFFECT
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from whyformer.metrics.statistics import Interval, choice_test, interval
 from whyformer.surveys.removal_effects import RemovalEffect
 
 FALSE_DISCOVERY_RATE = 0.05
+LEAST_EFFECT = 0.05  # nats: smaller effects are not reported, however certain
 FEWEST_SAMPLES = 8  # with the cue, for a test; fewer show too little
 
 
@@ -46,8 +47,8 @@ class Proof:
 
     @property
     def is_proven(self) -> bool:
-        """Whether it passed the test, with false discoveries controlled."""
-        return self.q <= FALSE_DISCOVERY_RATE
+        """Whether it passed the test, with false discoveries controlled, and its effect is at least 0.05 nats."""
+        return self.q <= FALSE_DISCOVERY_RATE and self.excess.value >= LEAST_EFFECT
 
 
 def halves(count: int, seed: int = 0) -> np.ndarray:
