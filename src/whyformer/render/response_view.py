@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from whyformer.results.response_parts import ResponseToken
 
 LEAST_SHARE = 0.005  # minimum share of a sink, or of a token's weight, to mention it
-MOST_NAMED = 6  # documents in the line under a title
+MOST_DOCUMENTS_NAMED = 6  # documents in the line under a title
 HEAVIEST = 3  # tokens of a row with a focus that are mentioned
 
 
@@ -81,8 +81,8 @@ def _document_names(response: Response) -> str:
     """The names that were given to documents, in a line; not the numbers of documents without names."""
     documents = enumerate(response.prompt.documents, 1)
     names = [readable(one.name) for number, one in documents if one.name != unnamed_document(number)]
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MOST_DOCUMENTS_NAMED
+    return ", ".join(names[:MOST_DOCUMENTS_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def token_title(token: ResponseToken) -> str:
