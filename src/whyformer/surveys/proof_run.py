@@ -77,7 +77,7 @@ def measure_effects(
 
 
 def _readable(data: SurveyData, number: int) -> SurveySample | None:
-    """A sample; None if its file is gone or damaged since it was first read."""
+    """A sample; None if its file was removed or damaged since it was first read."""
     try:
         return data[number]
     except WhyformerError:
