@@ -6,7 +6,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "whyformer"
 # From the ground up: a room imports only from those before it.
 LAYERS = [
-    {"errors", "axes", "extras", "files", "arrays", "progress", "batching"},
+    {"errors", "axes", "extras", "files", "arrays", "progress", "batching", "ray_actors"},
     {"models"},
     {"inputs"},
     {"render"},

@@ -31,6 +31,7 @@ TYPICAL = re.compile(
 )
 READ = {
     *("arrays.py", "axes.py", "batching.py", "errors.py", "extras.py", "files.py", "plugins.py", "progress.py"),
+    "ray_actors.py",
     *("data", "facts", "inputs", "methods", "metrics", "modalities", "models", "render", "results", "scenes"),
     *("api", "app", "backward", "benchmark", "cli", "removal", "served", "surveys", "targets", "tracing", "watching"),
 }

@@ -21,7 +21,7 @@ from PIL import Image
 
 from conftest import change_weights, save_noise
 from made_runs import forget_shard, make_old
-from whyformer import WhyformerError, attribute, load
+from whyformer import Survey, WhyformerError, attribute, load, survey
 from whyformer.batching import MemoryLimit
 from whyformer.benchmark import NoUsableSample, make_suite, read_suite, run_suite
 from whyformer.benchmark.tables import TABLES, read_records
@@ -579,12 +579,13 @@ def test_tables_are_plain_parquet(suite, tmp_path):
 
 
 # In a process of its own: what Ray starts ends with it, and leaves the other tests alone. It runs one suite after
-# another, each with workers of which one is killed so many times in the midst of shard 1.
+# another, each with workers of which one is killed so many times in the midst of shard 1; then a survey that is
+# stopped and goes on.
 DRIVER = """
 import contextlib, io, json, os, signal, sys
 from pathlib import Path
 import ray
-from whyformer import WhyformerError
+from whyformer import WhyformerError, survey
 from whyformer.benchmark.engines import ray as cluster
 from whyformer.benchmark import run_suite
 
@@ -613,12 +614,25 @@ for folder, deaths in json.loads(sys.argv[1]).items():
         except WhyformerError as error:
             print(f"whyformer: {error}", file=sys.stderr)
     Path(folder, "said").write_text(said.getvalue())
+
+films, journal = Path(sys.argv[2], "films.csv"), Path(sys.argv[2], "ray.jsonl")
+
+def stop(stage, done, total):
+    if stage == "removing" and done == 5:
+        raise InterruptedError
+
+with contextlib.suppress(InterruptedError):
+    survey("mini-bert", films, engine="ray", journal=journal, watch=stop)
+Path(sys.argv[2], "stopped.jsonl").write_bytes(journal.read_bytes())
+survey("mini-bert", films, engine="ray", journal=journal).save(Path(sys.argv[2], "ray.json"))
+assert ray.is_initialized()  # a connection made before is left open
 """
+FILMS = ["a wonderful film", "a dull film, I fear", "a wonderful cast and a fine story", "a weak story and a dull end"]
 
 
 @pytest.fixture(scope="module")
 def on_two_workers(vit, pets, tmp_path_factory):
-    """The folders of two runs on one Ray: a worker is killed at every try of a shard, or once."""
+    """The folders of two runs on one Ray: a worker is killed at every try of a shard, or once; and of a survey."""
     data = {"reader": "oxford_pets", "folder": str(pets)}
     suite = make_suite({"model": str(vit), "data": data, **SETTINGS})
     runs = {100: suite, 1: replace(suite, samples=8, shard=1)}
@@ -626,10 +640,14 @@ def on_two_workers(vit, pets, tmp_path_factory):
     for deaths, folder in folders.items():
         (folder / "suite.toml").write_text(as_toml(runs[deaths]))
     deaths_by_folder = json.dumps({str(folder): deaths for deaths, folder in folders.items()})
-    command = [sys.executable, "-c", DRIVER, deaths_by_folder]
+    surveyed = tmp_path_factory.mktemp("survey")
+    rows = [f'"{text} {number}"\n' for number in range(10) for text in FILMS]
+    (surveyed / "films.csv").write_text("text\n" + "".join(rows))
+    command = [sys.executable, "-c", DRIVER, deaths_by_folder, str(surveyed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    return {deaths: (folder, (folder / "said").read_text()) for deaths, folder in folders.items()}
+    runs = {deaths: (folder, (folder / "said").read_text()) for deaths, folder in folders.items()}
+    return runs | {"survey": surveyed}
 
 
 def test_what_is_wrong_on_a_cluster_is_said_as_it_is_here(suite, tmp_path, monkeypatch):
@@ -670,6 +688,18 @@ def test_two_workers_one_killed_half_way_give_the_tables_of_a_local_run(on_two_w
     workers = {(process, worker) for process, worker, _ in loaded}
     assert 2 <= len(workers) == len({process for process, _ in workers}) <= 3  # the model is loaded once in each
     assert_same_tables(folder / "ray", tmp_path / "local")
+
+
+def test_a_survey_that_was_stopped_on_two_workers_is_the_same_as_here(on_two_workers):
+    folder = on_two_workers["survey"]
+    here = survey("mini-bert", folder / "films.csv", journal=folder / "here.jsonl")
+    there = Survey.load(folder / "ray.json")
+    assert "wonderful" in {driver.cue.name for driver in there.drivers}
+    assert replace(there, seconds=0) == replace(here, seconds=0)
+    stopped, whole = ((folder / name).read_text().splitlines() for name in ("stopped.jsonl", "ray.jsonl"))
+    assert whole[: len(stopped)] == stopped
+    assert sum(line.startswith('{"kind": "effects"') for line in stopped) == 5
+    assert whole == (folder / "here.jsonl").read_text().splitlines()  # byte for byte, in the same order
 
 
 @pytest.mark.parametrize("kind", ["picture", "text"])

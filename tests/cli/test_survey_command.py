@@ -100,3 +100,10 @@ def test_the_data_are_never_replaced(tmp_path, suffix):
     assert f"would write to {str(data)!r}, which is read: name another report." in done.stderr
     assert data.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == [data.name]
+
+
+def test_workers_of_a_cluster_choose_their_own_device(films, tmp_path):
+    for option in (("--device", "cpu"), ("--dtype", "float32")):
+        done = run("mini-bert", films, "--out", tmp_path / "report.html", "--engine", "ray", *option)
+        assert done.exit_code == 2, done.output
+        assert "a worker on Ray loads the model on its own device" in done.output

@@ -17,7 +17,7 @@ from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.figures import make_figures, read_run
 from whyformer.benchmark.reporting.page import markdown, report
 from whyformer.benchmark.run_plan import DataSource, make_plan
-from whyformer.benchmark.runner import EngineName, run_plan
+from whyformer.benchmark.runner import run_plan
 from whyformer.benchmark.suite import Suite, check_methods, check_protocols, check_reader
 from whyformer.benchmark.tables import ROW_TABLE, SAMPLE_TABLE, whole_table
 from whyformer.data.examples import Examples
@@ -27,6 +27,7 @@ from whyformer.extras import extra
 from whyformer.inputs.table_files import TABLE_SUFFIXES
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.plugins import load_plugins
+from whyformer.ray_actors import EngineName
 
 NamedChoice = str | tuple[str, Mapping[str, Any]] | Mapping[str, Any]  # a method or protocol, with or without options
 IN_MEMORY = "examples in memory"  # the name of data given as objects

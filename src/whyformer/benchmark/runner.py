@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -21,8 +21,7 @@ from whyformer.benchmark.tables import remove_tables, unusable_reasons, write_sh
 from whyformer.benchmark.worker import reason_kind
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.plugins import load_plugins
-
-EngineName = Literal["local", "ray"]
+from whyformer.ray_actors import EngineName
 
 
 class RunShards(Protocol):

@@ -201,6 +201,10 @@ BatchSize = Annotated[
         rich_help_panel=MACHINE,
     ),
 ]
+Engine = Annotated[
+    Literal["local", "ray"],
+    typer.Option(help="local, or ray: a worker on each GPU or CPU of a Ray cluster.", rich_help_panel=MACHINE),
+]
 
 
 def help_examples(*lines: str) -> str:

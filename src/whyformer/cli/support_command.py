@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from whyformer.cli import command_options
-from whyformer.cli.command_options import FLAG, MACHINE, OUTPUT
+from whyformer.cli.command_options import FLAG, OUTPUT
 from whyformer.cli.console import announce, complain, safe
 from whyformer.errors import WhyformerError
-from whyformer.extras import extra
 from whyformer.files import parse_json, whole_file
 
 if TYPE_CHECKING:
@@ -95,10 +94,6 @@ DryRun = Annotated[
         "--dry-run", metavar=FLAG, help="Only say how many requests a served model would get.", rich_help_panel=SERVER
     ),
 ]
-Engine = Annotated[
-    Literal["local", "ray"],
-    typer.Option(help="local, or ray: a worker on each GPU or CPU of a Ray cluster.", rich_help_panel=MACHINE),
-]
 DataFile = Annotated[
     Path | None,
     typer.Option(
@@ -130,7 +125,7 @@ def support_command(
     requests: MostRequests = None,
     concurrency: Concurrency = 4,
     dry_run: DryRun = False,
-    engine: Engine = "local",
+    engine: command_options.Engine = "local",
     quiet: command_options.OnlyErrors = False,
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
@@ -234,6 +229,7 @@ Judge = Callable[[Sequence["LoggedAnswer"]], Iterator[Mapping[str, Any]]]
 def _workers(job: SupportJob, answers: int, engine: str, *, quiet: bool) -> Iterator[tuple[dict[str, Any], Judge]]:
     """Everything that verdicts depend on besides the answers, and the function that judges these."""
     from whyformer.cli.support_workers import SupportWorker, judge_here, judge_on_ray, ray_workers
+    from whyformer.ray_actors import ray_session
 
     if engine == "local":
         worker = SupportWorker(job, quiet)
@@ -243,12 +239,9 @@ def _workers(job: SupportJob, answers: int, engine: str, *, quiet: bool) -> Iter
         raise WhyformerError(
             "--engine ray loads the model on a cluster, and --url has a server that runs it: leave one out."
         )
-    ray = extra("ray", "ray")
-    workers = ray_workers(job, answers)
-    try:
+    with ray_session() as ray:
+        workers = ray_workers(job, answers)
         yield ray.get(workers[0].identity.remote()), partial(judge_on_ray, workers)
-    finally:
-        ray.shutdown()
 
 
 def _judged(

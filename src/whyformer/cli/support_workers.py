@@ -7,11 +7,11 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
+from whyformer.ray_actors import finished_tasks, full_path, start_actors
 
 if TYPE_CHECKING:
     from whyformer.api.served_scorer import ServedScorer
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE = "WHYFORMER_API_KEY"  # environment variable: the key of a served model
 WITHOUT_EFFECT = frozenset({"device", "batch_size", "cache", "requests", "concurrency"})  # on verdicts
-MORE_TRIES = 2  # for an answer whose worker was lost
 
 
 @dataclass(frozen=True)
@@ -131,16 +130,7 @@ def judge_here(worker: SupportWorker, answers: Sequence[LoggedAnswer]) -> Iterat
 def judge_on_ray(workers: Sequence[Any], answers: Sequence[LoggedAnswer]) -> Iterator[Mapping[str, Any]]:
     """Judge answers on actors, each on whichever is free, in any order."""
     ray = extra("ray", "ray")
-    free, queue, running = list(workers), iter(answers), dict[Any, tuple[Any, Any]]()
-    while True:
-        while free and (answer := next(queue, None)) is not None:
-            worker = free.pop()
-            running[worker.judge.remote(answer)] = worker, answer
-        if not running:
-            return
-        (ready, *_), _ = ray.wait(list(running), num_returns=1)
-        worker, answer = running.pop(ready)
-        free.append(worker)
+    for _, answer, ready in finished_tasks(workers, lambda worker, answer: worker.judge.remote(answer), answers):
         try:
             yield ray.get(ready)
         except ray.exceptions.RayError as error:
@@ -149,19 +139,11 @@ def judge_on_ray(workers: Sequence[Any], answers: Sequence[LoggedAnswer]) -> Ite
 
 def ray_workers(job: SupportJob, answers: int) -> list[Any]:
     """An actor on each GPU of the cluster, or on each CPU without GPUs, but no more than answers."""
-    ray = extra("ray", "ray")
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False)  # RAY_ADDRESS names a cluster
-    resources = ray.cluster_resources()
-    gpus, cpus = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))
-    settings = {"num_cpus": 1, "max_restarts": -1, "max_task_retries": MORE_TRIES} | ({"num_gpus": 1} if gpus else {})
-    actor = ray.remote(SupportWorker).options(**settings)
-    return [actor.remote(_at_home(job)) for _ in range(max(1, min(gpus or cpus, answers)))]
+    return start_actors(SupportWorker, answers, _at_home(job))
 
 
 def _at_home(job: SupportJob) -> SupportJob:
     """The job with full paths: workers may start in other folders."""
     paths = {name: getattr(job, name) for name in ("model", "calibration", "tokenizer")}
-    given = {name: Path(path) for name, path in paths.items() if path}
-    changes: dict[str, Any] = {name: str(path.resolve()) for name, path in given.items() if path.exists()}
+    changes: dict[str, Any] = {name: full_path(path) for name, path in paths.items() if path}
     return replace(job, **changes)

@@ -10,6 +10,7 @@ import typer
 from whyformer.cli import command_options, survey_options
 from whyformer.cli.call_arguments import load_model, method_call
 from whyformer.cli.console import announce, safe
+from whyformer.errors import WhyformerError
 
 SURVEY_FILES = (".html", ".json", ".parquet")
 
@@ -29,6 +30,7 @@ def survey_command(
     backward: command_options.BackwardName = None,
     plugin: command_options.Plugins = None,
     seed: survey_options.RandomSeed = 0,
+    engine: command_options.Engine = "local",
     quiet: command_options.OnlyErrors = False,
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
@@ -44,10 +46,12 @@ def survey_command(
     load_plugins(plugin or ())
     call = method_call(method, option or (), backward)
     survey_options.check_data_files(data, (masks, should_ignore, held_out), out, (*SURVEY_FILES, ".jsonl"))
-    loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
+    if engine == "ray" and (device is not None or dtype is not None):
+        raise WhyformerError("--device and --dtype: a worker on Ray loads the model on its own device. Leave them out.")
+    own = model if engine == "ray" else load_model(model, device=device, dtype=dtype, quiet=quiet)
     with writing(out):
         result = survey(
-            loaded_model,
+            own,
             data,
             masks=masks,
             should_ignore=() if should_ignore is None else should_ignore,
@@ -58,6 +62,7 @@ def survey_command(
             pages=out.with_name(f"{out.stem}-samples") if pages > 0 else None,
             most_pages=pages,
             seed=seed,
+            engine=engine,
             progress=not quiet,
             **call.arguments,
         )

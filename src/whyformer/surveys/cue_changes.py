@@ -19,6 +19,7 @@ from whyformer.surveys.proof_run import Effects, measure_effects
 from whyformer.surveys.removal_effects import RemovalEffect
 from whyformer.surveys.sample_pairs import sample_pairs
 from whyformer.surveys.scored_samples import ScoredSample
+from whyformer.surveys.survey_engines import LocalEngine
 from whyformer.surveys.survey_plan import SurveyPlan
 from whyformer.surveys.survey_records import SurveyRecords, Watch
 
@@ -33,8 +34,8 @@ def cue_changes(runs: Runs, names: Sequence[str], watch: Watch, *, seed: int) ->
     effects: list[Effects] = []
     for (survey_plan, journal), name, own in zip(runs, names, (plan, replace(plan, targets=targets)), strict=True):
         measured: Effects = {}
-        respondent, data = survey_plan.respondent, survey_plan.data
-        for done, total, of_sample in measure_effects(respondent, data, own, {}, journal, seed=seed):
+        engine, data = LocalEngine(survey_plan.respondent), survey_plan.data
+        for done, total, of_sample in measure_effects(engine, data, own, {}, journal, seed=seed):
             measured |= of_sample
             watch(f"removing, {name}", done, total)
         effects.append(measured)

@@ -27,6 +27,7 @@ from whyformer.surveys.respondents import Respondent, labels_of_respondent
 from whyformer.surveys.sample_labels import listed
 from whyformer.surveys.sample_pairs import SamplePair, sample_pairs
 from whyformer.surveys.survey_data import survey_data
+from whyformer.surveys.survey_engines import LocalEngine
 from whyformer.surveys.survey_plan import checked_plan, respondent_of
 from whyformer.surveys.survey_records import SurveyRecords, Watch, score_all
 
@@ -159,7 +160,7 @@ def _compared(runs: Runs, watch: Watch, limit: float, seed: int) -> ModelDiff:
         def show(stage: str, done: int, total: int, name: str = name) -> None:
             watch(f"{stage}, {name}", done, total)
 
-        score_all(plan.respondent, plan.data, journal, plan.method, plan.options, show)
+        score_all(LocalEngine(plan.respondent), plan.data, journal, plan.method, plan.options, show)
     totals, telling = _Totals(), TellingPairs()
     records = [SurveyRecords(journal) for _, journal in runs]
     for pair in sample_pairs(*records):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -17,14 +20,34 @@ from whyformer.surveys.journal import Journal
 from whyformer.surveys.proof_plan import ProofPlan
 from whyformer.surveys.removal_effects import RemovalEffect, removal_effects
 from whyformer.surveys.respondents import RemovableSample, Respondent, names_by_index, removable_sample
-from whyformer.surveys.survey_data import SurveyData
+from whyformer.surveys.survey_data import SurveyData, SurveySample
+from whyformer.surveys.survey_engines import SurveyEngine
 
 EFFECTS = "effects"  # the kind of the journal's lines
 Effects = dict[tuple[Cue, int], RemovalEffect]
 
 
+@dataclass(frozen=True, eq=False)
+class RemovalTask:
+    """The cues to remove from a sample.
+
+    Attributes:
+        number: The number of the sample.
+        sample: The sample; None if it can no longer be read.
+        cues: The cues to remove.
+        patches: The grids of cues that are made of patches.
+        target: The label that effects are about; None for the answer of the model.
+    """
+
+    number: int
+    sample: SurveySample | None
+    cues: frozenset[Cue]
+    patches: Mapping[Cue, np.ndarray]
+    target: str | None
+
+
 def measure_effects(
-    respondent: Respondent,
+    engine: SurveyEngine,
     data: SurveyData,
     plan: ProofPlan,
     patches: Mapping[int, Mapping[Cue, np.ndarray]],
@@ -43,22 +66,35 @@ def measure_effects(
             del wanted[line["sample"]]
             yield done, done + len(wanted), _read(line, cues)
     total = done + len(wanted)
-    labels = names_by_index(respondent)
-    is_multi = isinstance(respondent, LoadedModel) and respondent.task.answer == "labels"
-    for number, cues in wanted.items():
-        try:
-            with strings_are_texts():
-                removable = removable_sample(respondent, data[number])
-                parts = parts_at_places(removable, cues, patches.get(number, {}))
-                target = plan.targets.get(number)
-                label = None if target is None else labels.index(target)
-                effects = removal_effects(removable, parts, label=label, is_multi=is_multi, seed=seed)
-        except WhyformerError:  # read once already: a file that is gone or damaged since
-            effects = []
-        line = _line(number, plan.targets.get(number), cues, effects)
+    tasks = (
+        RemovalTask(number, _readable(data, number), cues, patches.get(number, {}), plan.targets.get(number))
+        for number, cues in wanted.items()
+    )
+    for line in engine(partial(effect_line, seed=seed), tasks):
         journal.write(EFFECTS, [line])
         done += 1
-        yield done, total, _read(line, cues)  # rounded as in the journal, so that a resumed survey is the same
+        yield done, total, _read(line, wanted[line["sample"]])  # rounded, so that a resumed survey is the same
+
+
+def _readable(data: SurveyData, number: int) -> SurveySample | None:
+    """A sample; None if its file was removed or damaged since it was first read."""
+    try:
+        return data[number]
+    except WhyformerError:
+        return None
+
+
+def effect_line(respondent: Respondent, task: RemovalTask, *, seed: int) -> dict[str, Any]:
+    """The effects of removing cues from a sample, as a line of the journal; none if it cannot be read."""
+    is_multi = isinstance(respondent, LoadedModel) and respondent.task.answer == "labels"
+    effects = []
+    if task.sample is not None:
+        with suppress(WhyformerError), strings_are_texts():
+            removable = removable_sample(respondent, task.sample)
+            parts = parts_at_places(removable, task.cues, task.patches)
+            label = None if task.target is None else names_by_index(respondent).index(task.target)
+            effects = removal_effects(removable, parts, label=label, is_multi=is_multi, seed=seed)
+    return _line(task.number, task.target, task.cues, effects)
 
 
 def parts_at_places(

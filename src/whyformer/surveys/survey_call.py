@@ -14,6 +14,7 @@ from torch import nn
 from whyformer.api.predictions import Predict
 from whyformer.models.loading import LoadedModel
 from whyformer.progress import stage_progress
+from whyformer.ray_actors import EngineName
 from whyformer.surveys.conclusion import SurveyFindings, survey_of
 from whyformer.surveys.cue_choice import choose_cues
 from whyformer.surveys.held_out import label_relations
@@ -23,6 +24,7 @@ from whyformer.surveys.proof_plan import plan_proof
 from whyformer.surveys.proof_run import Effects, measure_effects
 from whyformer.surveys.sample_pages import check_pages, with_sample_pages
 from whyformer.surveys.survey_data import survey_data
+from whyformer.surveys.survey_engines import SurveyEngine, check_engine, survey_engine
 from whyformer.surveys.survey_plan import SurveyPlan, checked_plan, respondent_of
 from whyformer.surveys.survey_records import SurveyRecords, Watch, cluster_all, score_all
 from whyformer.surveys.survey_result import Survey
@@ -46,6 +48,7 @@ def survey(
     pages: str | Path | None = None,
     most_pages: int = 24,
     seed: int = 0,
+    engine: EngineName = "local",
     progress: bool = False,
     watch: Watch | None = None,
     **options: Any,
@@ -83,6 +86,8 @@ def survey(
         pages: A folder next to the report for pages of single explanations, to which it links; for models alone.
         most_pages: The maximum number of these pages.
         seed: The seed of the halves, of the samples that cues are removed from, and of random parts.
+        engine: "local", this process, or "ray", a Ray cluster, whose workers load the model themselves: it is then
+            given by name or folder.
         progress: Whether to show progress, with the time left.
         watch: A function called with the stage, the number of samples done, and that of all.
         **options: Options of the method.
@@ -101,6 +106,7 @@ def survey(
         ['dull', 'wonderful']
     """
     start = time.perf_counter()
+    check_engine(engine, model, processor)
     plan = checked_plan(
         respondent_of(model, processor, predict, labels, batch_size),
         survey_data(data, masks, column, label_map),
@@ -115,16 +121,17 @@ def survey(
     with stage_progress(quiet=not progress) as show, tempfile.TemporaryDirectory(prefix="whyformer-") as folder:
         kept = Journal(Path(folder) / "survey.jsonl" if journal is None else Path(journal))
         kept.open_for(plan.settings)
-        result = _surveyed(plan, kept, watch or show)
+        with survey_engine(engine, plan.respondent, model, len(plan.data)) as run:
+            result = _surveyed(plan, kept, run, watch or show)
         if pages is not None:
             result = with_sample_pages(result, plan, Path(pages), most_pages, watch or show)
     return replace(result, seconds=time.perf_counter() - start)
 
 
-def _surveyed(plan: SurveyPlan, journal: Journal, watch: Watch) -> Survey:
+def _surveyed(plan: SurveyPlan, journal: Journal, engine: SurveyEngine, watch: Watch) -> Survey:
     """Explain, choose, remove, prove, survey_of."""
     respondent, data, seed = plan.respondent, plan.data, plan.seed
-    score_all(respondent, data, journal, plan.method, plan.options, watch)
+    score_all(engine, data, journal, plan.method, plan.options, watch)
     is_kept, records = halves(len(data), seed), SurveyRecords(journal)
     clusters = cluster_all(respondent, data, journal, is_kept, watch, seed=seed)
     chosen = choose_cues(lambda: (sample for sample in records if not is_kept[sample.number]))
@@ -132,7 +139,7 @@ def _surveyed(plan: SurveyPlan, journal: Journal, watch: Watch) -> Survey:
     planned = proof.cues
     patches = {sample.number: sample.patch_parts for sample in records if sample.number in planned}
     effects: Effects = {}
-    for done, total, own in measure_effects(respondent, data, proof, patches, journal, seed=seed):
+    for done, total, own in measure_effects(engine, data, proof, patches, journal, seed=seed):
         effects |= own
         watch("removing", done, total)
     relations = {} if plan.held_out is None else label_relations(proof.samples, data, plan.held_out)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,10 @@ from whyformer.surveys.patch_clusters import PatchClusters, fit_clusters, likely
 from whyformer.surveys.respondents import Respondent
 from whyformer.surveys.scored_samples import ScoredSample, read_sample, sample_line, score_samples
 from whyformer.surveys.survey_data import SurveyData, SurveySample
+from whyformer.surveys.survey_engines import SurveyEngine
 
 Watch = Callable[[str, int, int], None]
+KindLine = tuple[str, dict[str, Any]]  # a line of the journal with its kind
 TEXTS_BETWEEN_WRITES, PICTURES_BETWEEN_WRITES = 32, 8  # between two writes
 SAMPLE_LINES, SKIPPED_LINES, CENTRE_LINES, PATCH_LINES = "sample", "skipped", "centres", "patches"  # kinds of lines
 
@@ -45,7 +49,7 @@ class SurveyRecords:
 
 
 def score_all(
-    respondent: Respondent,
+    engine: SurveyEngine,
     data: SurveyData,
     journal: Journal,
     method: str | None,
@@ -53,6 +57,19 @@ def score_all(
     watch: Watch,
 ) -> None:
     """Explain the samples that the journal lacks."""
+    score = partial(score_lines, method=method, options=options)
+    for lines in engine(score, _pending(data, journal, watch)):
+        for kind, own in groupby(lines, key=lambda line: line[0]):
+            journal.write(kind, [line for _, line in own])
+        for _, line in lines:
+            watch("explaining", line["sample"] + 1, len(data))
+    if next(journal.lines(SAMPLE_LINES), None) is None:
+        reason = next(iter(SurveyRecords(journal).skipped), "")
+        raise WhyformerError(f"None of the {len(data)} samples can be explained: {reason}")
+
+
+def _pending(data: SurveyData, journal: Journal, watch: Watch) -> Iterator[list[SurveySample]]:
+    """The samples that the journal lacks, a few at a time."""
     done = {line["sample"]: line["digest"] for line in journal.lines(SAMPLE_LINES)}
     done |= {line["sample"]: None for line in journal.lines(SKIPPED_LINES)}
     pending: list[SurveySample] = []
@@ -69,22 +86,16 @@ def score_all(
                 )
             pending += [] if number in done else [sample]
         most = TEXTS_BETWEEN_WRITES if pending and isinstance(pending[0].example, str) else PICTURES_BETWEEN_WRITES
-        if pending and (len(pending) == most or number == len(data) - 1):
-            _score(respondent, pending, journal, method, options)
+        if not pending:
+            watch("explaining", number + 1, len(data))
+        elif len(pending) == most or number == len(data) - 1:
+            yield pending
             pending = []
-        watch("explaining", number + 1, len(data))
-    if next(journal.lines(SAMPLE_LINES), None) is None:
-        reason = next(iter(SurveyRecords(journal).skipped), "")
-        raise WhyformerError(f"None of the {len(data)} samples can be explained: {reason}")
 
 
-def _score(
-    respondent: Respondent,
-    samples: list[SurveySample],
-    journal: Journal,
-    method: str | None,
-    options: Mapping[str, Any],
-) -> None:
+def score_lines(
+    respondent: Respondent, samples: list[SurveySample], method: str | None, options: Mapping[str, Any]
+) -> list[KindLine]:
     """Explain samples together; if that fails one by one, so that one of them does not stop the others."""
     try:
         scored = list(score_samples(respondent, samples, method, options))
@@ -92,12 +103,9 @@ def _score(
         raise
     except WhyformerError as error:
         if len(samples) == 1:
-            journal.write(SKIPPED_LINES, [{"sample": samples[0].number, "reason": f"{samples[0].name}: {error}"}])
-            return
-        for sample in samples:
-            _score(respondent, [sample], journal, method, options)
-        return
-    journal.write(SAMPLE_LINES, [sample_line(one, own.digest) for one, own in zip(scored, samples, strict=True)])
+            return [(SKIPPED_LINES, {"sample": samples[0].number, "reason": f"{samples[0].name}: {error}"})]
+        return [line for sample in samples for line in score_lines(respondent, [sample], method, options)]
+    return [(SAMPLE_LINES, sample_line(one, own.digest)) for one, own in zip(scored, samples, strict=True)]
 
 
 def cluster_all(

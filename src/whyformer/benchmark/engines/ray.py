@@ -16,8 +16,7 @@ from whyformer.benchmark.worker import Worker, make_worker
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.models.loading import LoadedModel
-
-TRIES = 3  # per shard: Ray itself would retry one that kills its worker forever
+from whyformer.ray_actors import TRIES, actor_places, ray_session
 
 
 class RayWorker:
@@ -77,26 +76,20 @@ def run_shards(
             "folder and the data by a reader, or use engine='local'."
         )
     ray, ray_data = extra("ray", "ray"), extra("ray.data", "ray")
-    was_running = ray.is_initialized()
-    if not was_running:
-        ray.init(log_to_driver=False)  # RAY_ADDRESS names a cluster
+    if not ray.is_initialized():
         logging.getLogger("ray.data").setLevel(logging.ERROR)
-    try:
+    with ray_session():
         rows = _rows(ray, ray_data, plan, data, list(shards), plugins)
         for batch in rows.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
             for row in batch.to_pylist():
                 if row["error"] is not None:
                     raise WhyformerError(row["error"])
                 yield row["shard"], {table: row[table] for table in TABLES if row[table] is not None}
-    finally:
-        if not was_running:
-            ray.shutdown()
 
 
 def _rows(ray: Any, ray_data: Any, plan: RunPlan, data: Path, shards: list[int], plugins: Sequence[Path]) -> Any:
     """The data set of the shards' files, with an actor per GPU of the cluster, or per CPU without GPUs."""
-    resources = ray.cluster_resources()
-    gpus, cpus = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))
+    count, needs = actor_places(len(shards))
     attempts = ray.remote(AttemptCounter).options(num_cpus=0, max_restarts=-1, max_task_retries=-1).remote()
     numbers = ray_data.from_items([{"shard": number} for number in shards], override_num_blocks=len(shards))
     numbers.context.enable_progress_bars = False  # the run has its own
@@ -112,11 +105,8 @@ def _rows(ray: Any, ray_data: Any, plan: RunPlan, data: Path, shards: list[int],
         batch_size=1,
         batch_format="pyarrow",
         # A shard waits for any free actor, not for a busy or lost one.
-        compute=ray_data.ActorPoolStrategy(
-            size=max(1, min(gpus or cpus, len(shards))), max_tasks_in_flight_per_actor=1
-        ),
-        num_cpus=1,
-        num_gpus=1 if gpus else None,
+        compute=ray_data.ActorPoolStrategy(size=count, max_tasks_in_flight_per_actor=1),
+        **needs,
     )
 
 
