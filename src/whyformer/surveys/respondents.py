@@ -51,7 +51,7 @@ class RemovableSample:
         box: The part of the picture that its places cover.
         logits: The answer to the whole: one logit per label.
         ask: The logits [subset label] with only the kept places [subset place].
-        sound: The sound as it is read; None for others.
+        sound: The sound as the model reads it; None for others.
     """
 
     sample: SurveySample

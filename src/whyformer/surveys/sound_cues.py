@@ -14,11 +14,11 @@ from whyformer.inputs.sound import Sound
 from whyformer.surveys.cues import EDGE, Cue
 
 QUARTERS = ("first quarter", "second quarter", "third quarter", "last quarter")
-TIMES = ("beginning", "end", "loudest part", *QUARTERS)
-BANDS = ("low band", "middle band", "high band")  # a third of the bins of a spectrogram each
+SOUND_TIMES = ("beginning", "end", "loudest part", *QUARTERS)
+SOUND_BANDS = ("low band", "middle band", "high band")  # a third of the bins of a spectrogram each
 SOUND_KINDS = ("time", "band")
-ROUNDING = 1e-6  # of a column: 3 · (1 / 3) of them are all
-Span = tuple[float, float]  # start and end, as shares of the duration or of the bins
+COLUMN_ROUNDING = 1e-6  # of a column: 3 · (1 / 3) of them are all
+SoundSpan = tuple[float, float]  # start and end, as shares of the duration or of the bins
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class SoundGrid:
     Attributes:
         first: Start of the first frame, in seconds.
         step: Duration of each frame, in seconds.
-        seconds: Duration of the sound as it is read.
+        seconds: Duration of the sound as the model reads it.
         loudest: Start of its loudest part, as a share of the duration.
         edges: Edges of the bands in hertz; none for frames.
     """
@@ -57,9 +57,9 @@ def sound_grid(layout: SoundLayout) -> tuple[SoundGrid, tuple[int, int]]:
 
 def sound_cue(name: str) -> Cue:
     """The cue that a user names by a stretch of time or a band."""
-    if name not in (*TIMES, *BANDS):
-        raise WhyformerError(f"No part of a sound is named {name!r}. {nearest(name, (*TIMES, *BANDS))}")
-    return Cue("time" if name in TIMES else "band", name)
+    if name not in (*SOUND_TIMES, *SOUND_BANDS):
+        raise WhyformerError(f"No part of a sound is named {name!r}. {nearest(name, (*SOUND_TIMES, *SOUND_BANDS))}")
+    return Cue("time" if name in SOUND_TIMES else "band", name)
 
 
 def loudest_start(sound: Sound) -> float:
@@ -69,26 +69,26 @@ def loudest_start(sound: Sound) -> float:
     return float((energy[length:] - energy[:-length]).argmax() / len(sound.samples))
 
 
-def sound_spans(loudest: float, *, has_bands: bool) -> dict[Cue, Span]:
+def sound_spans(loudest: float, *, has_bands: bool) -> dict[Cue, SoundSpan]:
     """The span of each cue of a sound."""
     edge, quarter, third = EDGE, 1 / 4, 1 / 3
     times = [(0.0, edge), (1 - edge, 1.0), (loudest, loudest + edge)]
     times += [(number * quarter, (number + 1) * quarter) for number in range(4)]
-    spans = {Cue("time", name): span for name, span in zip(TIMES, times, strict=True)}
+    spans = {Cue("time", name): span for name, span in zip(SOUND_TIMES, times, strict=True)}
     if has_bands:
-        spans |= {Cue("band", name): (n * third, (n + 1) * third) for n, name in enumerate(BANDS)}
+        spans |= {Cue("band", name): (n * third, (n + 1) * third) for n, name in enumerate(SOUND_BANDS)}
     return spans
 
 
 def sound_parts(shape: tuple[int, int], loudest: float) -> dict[Cue, np.ndarray]:
     """The places [bin, column] of each cue, in whole columns and bins; a single row has no bands."""
     parts = {}
-    for cue, (start, end) in sound_spans(loudest, has_bands=shape[0] >= len(BANDS)).items():
+    for cue, (start, end) in sound_spans(loudest, has_bands=shape[0] >= len(SOUND_BANDS)).items():
         axis = _axis(cue)
-        first, last = (math.floor(share * shape[axis] + ROUNDING) for share in (start, end))
+        first, last = (math.floor(share * shape[axis] + COLUMN_ROUNDING) for share in (start, end))
         length = max(1, last - first)
         if cue.name == "loudest part":  # as long as the beginning, whatever its start is rounded to
-            length = max(1, math.floor(EDGE * shape[axis] + ROUNDING))
+            length = max(1, math.floor(EDGE * shape[axis] + COLUMN_ROUNDING))
         first = min(first, shape[axis] - length)
         parts[cue] = np.zeros(shape, dtype=bool)
         parts[cue][(slice(None),) * axis + (slice(first, first + length),)] = True

@@ -31,7 +31,7 @@ class RemovableSound:
     """A sound whose places can be removed: samples, or the values of a spectrogram.
 
     Attributes:
-        sound: The sound as it is read.
+        sound: The sound as the model reads it.
         shape: (1, samples), or (bins, columns) of a spectrogram, lowest bin first, without padding.
         ask: The answers [subset label] with only the kept places [subset, bin, column].
     """
