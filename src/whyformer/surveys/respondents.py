@@ -155,12 +155,14 @@ def _for_model(loaded_model: LoadedModel, sample: SurveySample) -> RemovableSamp
 
 
 def _of_sound(respondent: Respondent, sample: SurveySample, sound: Sound) -> RemovableSample:
-    is_function = isinstance(respondent, FunctionScores)
-    own = sound_for_function(respondent, sound) if is_function else sound_for_model(respondent, sound)
+    if isinstance(respondent, FunctionScores):
+        own = sound_for_function(respondent, sound)
+    else:
+        own = sound_for_model(respondent, sound)
 
     def ask(kept: UnitMasks) -> LabelValues:
-        answers: LabelValues = as_logits(own.ask(kept)) if is_function else own.ask(kept)
-        return answers
+        answers: LabelValues = own.ask(kept)
+        return as_logits(answers) if isinstance(respondent, FunctionScores) else answers
 
     (whole,) = ask(np.ones((1, *own.shape), dtype=bool))
     return RemovableSample(sample, own.shape, np.ones(own.shape), (), None, whole, ask, own.sound)

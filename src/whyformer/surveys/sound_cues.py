@@ -115,7 +115,7 @@ def random_sound_parts(part: np.ndarray, axis: int, count: int, random: np.rando
 
     They do not overlap the part where the sound is long enough.
     """
-    is_there = part.any(axis=1 - axis)
+    is_there: np.ndarray = np.asarray(part.any(axis=1 - axis))
     size, length, own = len(is_there), int(is_there.sum()), int(is_there.argmax())
     starts = np.arange(size - length + 1)
     apart = starts[abs(starts - own) >= length]
