@@ -76,7 +76,9 @@ def test_every_token_that_a_model_without_maps_writes_is_explained(minimax):
     written = continuation(TEXT, minimax, tokens=2, processor=words)
     for explanation in written.explanations:
         assert explanation.method == "integrated_gradients"
-        assert explanation.notes[0].startswith("evidence does not apply here (MiniMaxForCausalLM computes linear attention")
+        assert explanation.notes[0].startswith(
+            "evidence does not apply here (MiniMaxForCausalLM computes linear attention"
+        )
 
 
 def test_the_doctor_says_what_is_computed_where_no_method_is_named(convbert, bert):

@@ -67,7 +67,9 @@ def test_the_page_lets_no_script_run_but_its_own():
 def test_a_fragment_styles_nothing_outside_itself():
     style = re.search(r"<style>(.*)</style>", response_fragment(made_response()), re.DOTALL)[1]
     style = re.sub(r"@media [^{]*{[^{}]*}", "", style)  # which stand inside a rule of their own
-    selectors = [one for rule in style.split("}") if "{" in rule for one in re.split(r",(?![^(]*\))", rule.split("{")[0])]
+    selectors = [
+        one for rule in style.split("}") if "{" in rule for one in re.split(r",(?![^(]*\))", rule.split("{")[0])
+    ]
     assert selectors
     assert all(selector.strip().startswith(".whyformer") for selector in selectors)
     assert made_response()._repr_html_() == response_fragment(made_response())

@@ -54,7 +54,7 @@ CorrelationLimit = Annotated[
 def diff_command(
     first: Annotated[str, typer.Argument(metavar="MODEL", help="The first model, such as the one in use.")],
     second: Annotated[str, typer.Argument(metavar="OTHER", help="The model to compare it with, with the same labels.")],
-    data: survey_options.SurveyedData,
+    data: survey_options.ComparedData,
     out: DiffFile = Path("diff.html"),
     fail_if_changed: ChangedShare = None,
     fail_if_reasons_changed: ReasonsShare = None,

@@ -35,7 +35,7 @@ def survey_command(
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
 ) -> None:
-    """Find out what drives a model over a data set: words or parts of pictures, proven by their removal."""
+    """Find out what drives a model over a data set: words or parts of pictures and sounds, proven by their removal."""
     from whyformer.cli.output import check_out_file, writing
     from whyformer.extras import extra
     from whyformer.plugins import load_plugins

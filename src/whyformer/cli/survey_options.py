@@ -11,14 +11,18 @@ import typer
 from whyformer.cli.command_options import OUTPUT
 from whyformer.errors import WhyformerError
 
-SurveyedData = Annotated[
-    Path,
-    typer.Argument(
+
+def _data(kinds: str) -> typer.models.ArgumentInfo:
+    argument: typer.models.ArgumentInfo = typer.Argument(
         metavar="DATA",
         help="A table of texts (.csv, .tsv, .jsonl, .json, .parquet), with labels in the column label if any. Or a "
-        "folder with a folder of pictures for each class; or one with the folders images and masks.",
-    ),
-]
+        f"folder with a folder of {kinds} for each class; or one with the folders images and masks.",
+    )
+    return argument
+
+
+SurveyedData = Annotated[Path, _data("pictures or sounds")]
+ComparedData = Annotated[Path, _data("pictures")]
 SurveyFile = Annotated[
     Path,
     typer.Option(
@@ -40,9 +44,9 @@ ShouldIgnore = Annotated[
     str | None,
     typer.Option(
         "--should-ignore",
-        metavar="FILE|masks|REGION",
+        metavar="FILE|masks|NAME",
         help="Cues that should not matter: a text file with a word or phrase in each line; for pictures masks, or "
-        "the name of a region, such as border.",
+        "the name of a region, such as border; for sounds of a stretch or band, such as beginning.",
     ),
 ]
 HeldOut = Annotated[

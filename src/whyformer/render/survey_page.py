@@ -15,10 +15,9 @@ from whyformer.render.html import TEMPLATES
 from whyformer.render.shades import declarations, token_shade
 from whyformer.render.text_spans import one_line, readable, visible
 
-LEAST_EFFECT, FULL_EFFECT = -1.0, 3.0  # nats: the ends of the bars, on every page
+SHORTEST_BAR, LONGEST_BAR = -1.0, 3.0  # nats: the ends of the bars, on every page
 LEVELS = 10  # shades of words: as many as a reader tells apart, and few enough for a small page
 WORD_SCALE = Scale(-1.0, 1.0)
-PROVEN = 0.05
 
 
 def survey_page(document: Mapping[str, Any], overview: Sequence[str]) -> str:
@@ -50,7 +49,7 @@ def survey_page(document: Mapping[str, Any], overview: Sequence[str]) -> str:
         others=[one for one in failures if not one["cue"]],
         montages=document["montages"],
         notes=[readable(one_line(note)) for note in document["notes"]],
-        full=FULL_EFFECT,
+        full=LONGEST_BAR,
         script=Markup(script),
         script_hash=f"sha256-{digest}",
     )
@@ -78,7 +77,7 @@ def _figures(document: Mapping[str, Any], tested: Sequence[Mapping[str, Any]]) -
 
 def _driver(number: int, one: Mapping[str, Any], montages: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     proof, cue = one["proof"], one["cue"]
-    is_proven = proof["q"] <= PROVEN
+    is_proven = proof["proven"]
     excess, flips = proof["excess"], proof["flips"]
     return {
         "number": number,
@@ -133,7 +132,7 @@ def _failure(one: Mapping[str, Any]) -> dict[str, Any]:
         "count": one["count"],
         "mistakes": one["mistakes"],
         "share": _percent(one["count"] / one["errors"]) if one["errors"] else "",
-        "proven": proof is not None and proof["q"] <= PROVEN,
+        "proven": proof is not None and proof["proven"],
         "tested": 0 if proof is None else proof["samples"],
         "effect": "" if proof is None else signed(proof["excess"]["value"]),
         "bounds": "" if proof is None else effect_bounds(proof["excess"]),
@@ -170,7 +169,7 @@ def effect_bar(interval: Mapping[str, Any]) -> dict[str, float] | None:
         return None
 
     def place(nats: float) -> float:
-        return 100 * (min(FULL_EFFECT, max(LEAST_EFFECT, nats)) - LEAST_EFFECT) / (FULL_EFFECT - LEAST_EFFECT)
+        return 100 * (min(LONGEST_BAR, max(SHORTEST_BAR, nats)) - SHORTEST_BAR) / (LONGEST_BAR - SHORTEST_BAR)
 
     start, end = sorted((place(0.0), place(interval["value"])))
     low, high = place(interval["low"]), place(interval["high"])

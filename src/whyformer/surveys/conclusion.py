@@ -17,7 +17,7 @@ from whyformer.surveys.proof_run import Effects
 from whyformer.surveys.respondents import Respondent, names_by_index
 from whyformer.surveys.sample_labels import unknown_labels_note
 from whyformer.surveys.scored_samples import cluster_cue
-from whyformer.surveys.survey_data import SurveyData
+from whyformer.surveys.survey_data import SampleKind, SurveyData
 from whyformer.surveys.survey_drivers import (
     FailureKey,
     TestedQuestion,
@@ -52,7 +52,7 @@ class _Counts:
     answers: Counter[str]
     labels: Counter[str]
     wrong: int = 0
-    is_picture: bool = False
+    kind: SampleKind = "text"
     method: str = ""
 
 
@@ -63,19 +63,19 @@ def survey_of(findings: SurveyFindings, *, seed: int) -> Survey:
         counts.answers[sample.answer] += 1
         counts.labels.update([] if sample.label is None else [sample.label])
         counts.wrong += sample.is_wrong
-        counts.is_picture, counts.method = sample.grid is not None, sample.method
+        counts.kind, counts.method = sample.kind, sample.method
     labels = names_by_index(findings.respondent)
     tested = tested_questions(findings.plan, findings.effects, seed=seed)
     drivers = drivers_of(tested, findings.plan, findings.given, findings.relations)
     failures, members = failures_of(lambda: findings.records, tested, labels)
     drivers, failures = _with_examples(
-        findings, tested, drivers, failures, members, labels, is_picture=counts.is_picture
+        findings, tested, drivers, failures, members, labels, is_text=counts.kind == "text"
     )
     montages = findings.clusters.montages if findings.clusters else ()
     return Survey(
         model=findings.respondent.name,
         method=counts.method,
-        kind="picture" if counts.is_picture else "text",
+        kind=counts.kind,
         samples=counts.answers.total(),
         answers=dict(counts.answers.most_common()),
         labelled=counts.labels.total(),
@@ -96,10 +96,10 @@ def _with_examples(
     members: Mapping[FailureKey, list[int]],
     labels: Sequence[str],
     *,
-    is_picture: bool,
+    is_text: bool,
 ) -> tuple[list[Driver], list[FailureGroup]]:
     """Add examples to drivers, to the first cues that were not proven, and to failures, in one walk."""
-    most = MOST_PICTURES if is_picture else MOST_TEXTS
+    most = MOST_TEXTS if is_text else MOST_PICTURES
     by_question = {one.question: [effect.sample for effect in one.effects] for one in tested}
     proven = sum(driver.proof.is_proven for driver in drivers)
     shown: list[list[ExampleKey]] = []

@@ -1,4 +1,4 @@
-"""Examples of drivers and failures: excerpts of texts, small pictures, and what changes without the cue."""
+"""Examples of drivers and failures: excerpts of texts, pictures, drawn sounds, and what changes without the cue."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import numpy as np
 from PIL import Image
 
 from whyformer.inputs.layouts import Patches
+from whyformer.inputs.sound import Sound
 from whyformer.render.heatmaps import heat_picture
 from whyformer.render.view import data_uri
 from whyformer.surveys.cues import Cue
 from whyformer.surveys.proof_run import Effects, pixel_parts
 from whyformer.surveys.respondents import mask_at
 from whyformer.surveys.scored_samples import ScoredSample
+from whyformer.surveys.sound_examples import sound_pictures
 from whyformer.surveys.survey_data import SurveyData
 from whyformer.surveys.survey_result import CueExample
 
@@ -49,10 +51,11 @@ def make_examples(
             effect = None if cue is None else effects.get((cue, sample.number))
             if effect is not None:
                 example = replace(example, drop=float(effect.drops[0]), without=labels[effect.without])
-            shown = (
-                {"words": _excerpt(sample, cue)} if sample.grid is None else {"pictures": _pictures(sample, cue, data)}
-            )
-            examples[cue, sample.number] = replace(example, **shown)
+            if sample.kind == "text":
+                examples[cue, sample.number] = replace(example, words=_excerpt(sample, cue))
+            else:
+                draw = _sounds if sample.kind == "sound" else _pictures
+                examples[cue, sample.number] = replace(example, pictures=draw(sample, cue, data))
     return examples
 
 
@@ -66,6 +69,12 @@ def _excerpt(sample: ScoredSample, cue: Cue | None) -> tuple[tuple[str, float, b
     first, last = max(0, place - AROUND), min(len(part), place + AROUND + 1)
     shares = np.round(sample.scores / most, 3)
     return tuple((sample.words[n], float(shares[n]), bool(part[n])) for n in range(first, last))
+
+
+def _sounds(sample: ScoredSample, cue: Cue | None, data: SurveyData) -> tuple[str, ...]:
+    sound = data[sample.number].example
+    assert isinstance(sound, Sound)
+    return sound_pictures(sample, cue, sound)
 
 
 def _pictures(sample: ScoredSample, cue: Cue | None, data: SurveyData) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import regex
 
 from whyformer.errors import WhyformerError, nearest
 
-CueKind = Literal["word", "phrase", "position", "region", "mask", "cluster"]
+CueKind = Literal["word", "phrase", "position", "region", "mask", "cluster", "time", "band"]
 LONGEST_PHRASE = 3  # words
 EDGE = 0.1  # share of a text's words in its beginning and in its end
 RING, CORNER, MIDDLE = 1 / 8, 1 / 4, 1 / 2  # sides of the regions of a picture, as shares of the picture's
@@ -28,8 +28,8 @@ class Cue:
 
     Attributes:
         kind: "word", "phrase" (2 or 3 words), "position" of a text, "region" of a picture, "mask" (the object, the
-            background), or "cluster" of patches.
-        name: The word or phrase in lower case, or the name of the position, region, mask or cluster.
+            background), or "cluster" of patches; "time" of a sound, or "band" of its spectrogram.
+        name: The word or phrase in lower case, or the name of the position, region, mask, cluster, time or band.
 
     Example:
         >>> from whyformer.surveys.cues import Cue
@@ -43,7 +43,7 @@ class Cue:
     @property
     def is_fixed(self) -> bool:
         """Whether it is known before any data are seen, so that no data have to be set aside to choose it."""
-        return self.kind in ("position", "region", "mask")
+        return self.kind in ("position", "region", "mask", "time", "band")
 
     def __str__(self) -> str:
         return self.name

@@ -103,6 +103,8 @@ def diff(
     _check_same_labels(*respondents)
     examples = survey_data(data, masks, column, label_map)
     plans = [checked_plan(own, examples, (), method=method, options=options, seed=seed) for own in respondents]
+    if plans[0].kind == "sound":
+        raise WhyformerError("Models are compared on texts or pictures, and the data are sounds: survey each of them.")
     with stage_progress(quiet=not progress) as show, tempfile.TemporaryDirectory(prefix="whyformer-") as folder:
         places = journals or tuple(Path(folder) / f"{name}.jsonl" for name in JOURNAL_NAMES)
         if Path(places[0]).resolve() == Path(places[1]).resolve():

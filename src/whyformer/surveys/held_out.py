@@ -15,7 +15,7 @@ from whyformer.surveys.cue_choice import CueQuestion
 from whyformer.surveys.cues import Cue, text_parts
 from whyformer.surveys.proof import FALSE_DISCOVERY_RATE, FEWEST_SAMPLES, false_discovery_rates
 from whyformer.surveys.sample_labels import readable_sample
-from whyformer.surveys.survey_data import SurveyData
+from whyformer.surveys.survey_data import SampleKind, SurveyData
 from whyformer.surveys.survey_result import LabelRelation
 
 ADDED = 0.5  # to each count, so that a count of 0 has a finite log-odds ratio (Haldane and Anscombe)
@@ -38,10 +38,10 @@ class _LabelCounts:
         return np.array([[with_both, there - with_both], [labelled - with_both, total - there - labelled + with_both]])
 
 
-def check_held_out(held_out: SurveyData, data: SurveyData, *, is_text: bool) -> None:
+def check_held_out(held_out: SurveyData, data: SurveyData, kind: SampleKind) -> None:
     """Raise unless both are texts with labels."""
-    if not is_text:
-        raise WhyformerError("held_out compares how words go with labels, and the data are pictures: leave it out.")
+    if kind != "text":
+        raise WhyformerError(f"held_out compares how words go with labels, and the data are {kind}s: leave it out.")
     for name, own in (("data", data), ("held-out data", held_out)):
         samples = (readable_sample(own, number) for number in range(len(own)))
         if not any(sample is not None and sample.label is not None for sample in samples):

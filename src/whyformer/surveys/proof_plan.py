@@ -12,9 +12,16 @@ import numpy as np
 from whyformer.surveys.cue_choice import ALL, CueQuestion, CueTotals, Decisions
 from whyformer.surveys.cues import MASKS, POSITIONS, REGIONS, Cue, CueKind
 from whyformer.surveys.scored_samples import ScoredSample
+from whyformer.surveys.sound_cues import SOUND_BANDS, SOUND_TIMES
 
 REMOVAL_SAMPLES = 48  # that a cue is removed from
-_FIXED: dict[CueKind, tuple[str, ...]] = {"position": POSITIONS, "region": REGIONS, "mask": MASKS}
+_FIXED: dict[CueKind, tuple[str, ...]] = {
+    "position": POSITIONS,
+    "region": REGIONS,
+    "mask": MASKS,
+    "time": SOUND_TIMES,
+    "band": SOUND_BANDS,
+}
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from whyformer.surveys.journal import Journal
 from whyformer.surveys.proof_plan import ProofPlan
 from whyformer.surveys.removal_effects import RemovalEffect, removal_effects
 from whyformer.surveys.respondents import RemovableSample, Respondent, names_by_index, removable_sample
+from whyformer.surveys.sound_cues import loudest_start, sound_parts
 from whyformer.surveys.survey_data import SurveyData, SurveySample
 from whyformer.surveys.survey_engines import SurveyEngine
 
@@ -100,10 +101,13 @@ def effect_line(respondent: Respondent, task: RemovalTask, *, seed: int) -> dict
 def parts_at_places(
     removable: RemovableSample, cues: frozenset[Cue], patches: Mapping[Cue, np.ndarray] = MappingProxyType({})
 ) -> dict[Cue, np.ndarray]:
-    """The places of these cues in a sample: words, or pixels; `patches` are the grids of those made of patches."""
+    """The places of these cues in a sample; `patches` are the grids of those made of patches."""
     if len(removable.shape) == 1:
         return text_parts(removable.words, cues)
     shape = (removable.shape[0], removable.shape[1])
+    if removable.sound is not None:
+        own = sound_parts(shape, loudest_start(removable.sound))
+        return {cue: part for cue, part in own.items() if cue in cues}
     return pixel_parts(shape, removable.object_mask, patches, cues)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from whyformer.surveys.cues import Cue
 from whyformer.surveys.respondents import RemovableSample, label_log_odds
+from whyformer.surveys.sound_cues import SOUND_KINDS, random_sound_parts
 
 RANDOM_PARTS = 3  # that each cue is compared with, in each sample
 
@@ -62,7 +63,12 @@ def removal_effects(
     for cue, part in parts.items():
         if not 0 < part.sum() < part.size:
             continue
-        removed = [part, *random_parts(part, removable.sizes, count, random)]
+        others = (
+            random_sound_parts(part, 0 if cue.kind == "band" else 1, count, random)
+            if cue.kind in SOUND_KINDS
+            else random_parts(part, removable.sizes, count, random)
+        )
+        removed = [part, *others]
         wanted[cue] = [np.packbits(one).tobytes() for one in removed]
         masks |= zip(wanted[cue], removed, strict=True)
     if not wanted:

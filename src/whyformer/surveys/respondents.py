@@ -21,12 +21,14 @@ from whyformer.inputs.chunks import Chunk
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import encode
 from whyformer.inputs.layouts import Box, covered_box
+from whyformer.inputs.sound import Sound
 from whyformer.inputs.words import tokens_by_word, word_ranges
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import labels_of
 from whyformer.models.task import HEADS
 from whyformer.removal.fills import fill_colour
 from whyformer.removal.trace_inputs import trace_ablation
+from whyformer.surveys.sound_removal import sound_for_function, sound_for_model
 from whyformer.surveys.survey_data import SurveySample
 from whyformer.targets.scores import logits_of
 from whyformer.tracing.reads import Reads
@@ -38,16 +40,18 @@ Respondent = LoadedModel | FunctionScores
 
 @dataclass(frozen=True, eq=False)
 class RemovableSample:
-    """A sample whose places can be removed: the words that are read of a text, or the pixels of a picture.
+    """A sample whose places can be removed: the words of a text that are read, the pixels of a picture, or
+    the samples or spectrogram of a sound.
 
     Attributes:
         sample: The sample.
-        shape: (words,) or (height, width).
-        sizes: The tokens of each place: those of a word, 1 for a pixel.
-        words: The words, verbatim; none for a picture.
+        shape: (words,), (height, width), or (bins, columns) of a spectrogram; (1, samples) of a sound without one.
+        sizes: The tokens of each place: those of a word, 1 for others.
+        words: The words, verbatim; none for others.
         box: The part of the picture that its places cover.
         logits: The answer to the whole: one logit per label.
         ask: The logits [subset label] with only the kept places [subset place].
+        sound: The sound as the model reads it; None for others.
     """
 
     sample: SurveySample
@@ -57,6 +61,7 @@ class RemovableSample:
     box: Box | None
     logits: np.ndarray
     ask: Callable[[UnitMasks], LabelValues]
+    sound: Sound | None = None
 
     @property
     def object_mask(self) -> np.ndarray | None:
@@ -83,12 +88,22 @@ def check_respondent(respondent: Respondent) -> None:
     if not isinstance(respondent, LoadedModel):
         return
     task = respondent.task
-    reads_one = task.modality in ("text", "image") and not (task.sees is not None and task.reads_text)
+    reads_one = task.modality in ("text", "image", "audio") and not (task.sees is not None and task.reads_text)
     if task.answer not in ("label", "labels") or not reads_one:
         raise UnsupportedModel(
-            f"A survey needs a model that labels texts or pictures, and {respondent.name} answers by "
+            f"A survey needs a model that labels texts, pictures or sounds, and {respondent.name} answers by "
             f"{HEADS[task.answer].description}: wrap it in a function of one example, and give predict=."
         )
+
+
+def check_same_kind(respondent: Respondent, sample: SurveySample, what: str) -> None:
+    """Raise if a model reads something else than the sample."""
+    if not isinstance(respondent, LoadedModel):
+        return
+    task = respondent.task
+    wants = "sound" if task.modality == "audio" else "text" if task.sees is None else "picture"
+    if wants != sample.kind:
+        raise WhyformerError(f"{respondent.name} reads {wants}s, and the {what} are {sample.kind}s.")
 
 
 def labels_of_respondent(respondent: Respondent) -> tuple[str, ...]:
@@ -105,6 +120,8 @@ def names_by_index(respondent: Respondent) -> list[str]:
 
 def removable_sample(respondent: Respondent, sample: SurveySample) -> RemovableSample:
     """A sample as the respondent reads it; a text longer than a model's limit is cut, as its tokenizer does."""
+    if isinstance(sample.example, Sound):
+        return _of_sound(respondent, sample, sample.example)
     if isinstance(respondent, FunctionScores):
         return _for_function(respondent, sample)
     return _for_model(respondent, sample)
@@ -137,6 +154,20 @@ def _for_model(loaded_model: LoadedModel, sample: SurveySample) -> RemovableSamp
     return RemovableSample(sample, shape, sizes, words, box, logits[0], ask)
 
 
+def _of_sound(respondent: Respondent, sample: SurveySample, sound: Sound) -> RemovableSample:
+    if isinstance(respondent, FunctionScores):
+        own = sound_for_function(respondent, sound)
+    else:
+        own = sound_for_model(respondent, sound)
+
+    def ask(kept: UnitMasks) -> LabelValues:
+        answers: LabelValues = own.ask(kept)
+        return as_logits(answers) if isinstance(respondent, FunctionScores) else answers
+
+    (whole,) = ask(np.ones((1, *own.shape), dtype=bool))
+    return RemovableSample(sample, own.shape, np.ones(own.shape), (), None, whole, ask, own.sound)
+
+
 def _words_of(chunk: Chunk, length: int) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
     """The words of a chunk, the word of each of its tokens (−1 for none), and the tokens of each word."""
     by_word = tokens_by_word(chunk.layout)
@@ -157,6 +188,7 @@ def _for_function(function: FunctionScores, sample: SurveySample) -> RemovableSa
         if not words:
             raise WhyformerError(f"{sample.name} has no words.")
     else:
+        assert isinstance(sample.example, Image.Image)
         box = (0.0, 0.0, float(sample.example.width), float(sample.example.height))
     logits = as_logits(function.answers([units.whole]))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,18 @@ import numpy as np
 from whyformer.api.explain import explain_batch
 from whyformer.api.predictions import PATCHES, FunctionScores
 from whyformer.data.examples import BACKGROUND, OBJECT
-from whyformer.inputs.layouts import Box, Patches
+from whyformer.inputs.layouts import Box, Frames, Patches, Spectrogram
 from whyformer.inputs.read import strings_are_texts
 from whyformer.models.loading import LoadedModel
 from whyformer.results.explanation import Explanation
 from whyformer.surveys.cues import Cue, region_parts, text_parts
 from whyformer.surveys.respondents import Respondent, label_log_odds, mask_at, removable_sample
-from whyformer.surveys.survey_data import SurveySample
+from whyformer.surveys.sound_cues import SoundGrid, grid_parts, sound_grid
+from whyformer.surveys.survey_data import SampleKind, SurveySample
 
 DECISIVE = 3  # words or patches with the highest scores, which lead a decision
 DIGITS = 4  # of scores that are kept
+STRETCHES = 20  # of a sound, which functions are asked without
 FINE = 4  # points on a side of a patch, at which masks are read
 BY_FUNCTION = "removal"  # the method of functions, unless another is named
 
@@ -35,14 +37,15 @@ class ScoredSample:
         label: Its label, if known.
         answer: The label that the model gives it.
         probability: The probability of the answer; None for a function without probabilities.
-        words: The words that the model reads, verbatim; none for a picture.
-        grid: The rows and columns of patches; None for a text.
+        words: The words that the model reads, verbatim; none for others.
+        grid: The rows and columns of patches, or the bands and columns of a sound; None for a text.
         box: The part of the picture that they cover.
         scores: The score of each word or patch.
         method: The method of the scores.
         covered: The share of each patch that the object covers, and the background; None without a mask.
         clusters: The cluster of each patch, −1 for none; None if they are not known.
         likely: Whether each patch is likely background; None if that is not known.
+        sound: Where its bands and columns lie; None for others.
     """
 
     number: int
@@ -58,6 +61,14 @@ class ScoredSample:
     covered: tuple[np.ndarray, np.ndarray] | None = None
     clusters: np.ndarray | None = None
     likely: np.ndarray | None = None
+    sound: SoundGrid | None = None
+
+    @property
+    def kind(self) -> SampleKind:
+        """Whether it is a text, a picture or a sound."""
+        if self.grid is None:
+            return "text"
+        return "picture" if self.sound is None else "sound"
 
     @property
     def is_wrong(self) -> bool:
@@ -68,7 +79,8 @@ class ScoredSample:
         """How much of each word or patch belongs to each cue, from 0 to 1."""
         if self.grid is None:
             return text_parts(self.words, wanted)
-        parts = {cue: part.ravel().astype(float) for cue, part in region_parts(self.grid).items()}
+        own = region_parts(self.grid) if self.sound is None else grid_parts(self.sound, self.grid)
+        parts = {cue: part.ravel().astype(float) for cue, part in own.items()}
         if self.covered is not None:
             parts |= {
                 Cue("mask", name): part for name, part in zip(("object", "background"), self.covered, strict=True)
@@ -147,13 +159,20 @@ def _explain_function(
 
 
 def _scored_by_removal(function: FunctionScores, sample: SurveySample) -> ScoredSample:
-    """Score each word or patch by the drop of the answer's log-odds without it: probabilities near 1 hardly change."""
+    """Score each word, patch or stretch of a sound by the drop of the answer's log-odds without it.
+
+    Probabilities near 1 hardly change.
+    """
     removable = removable_sample(function, sample)
     grid = None if removable.box is None else (PATCHES, PATCHES)
+    place = None
+    if removable.sound is not None:
+        step = removable.sound.seconds / STRETCHES
+        place, grid = sound_grid(Frames(removable.sound, STRETCHES, 0.0, step))
     numbers = np.arange(len(removable.words))
     if grid is not None:
-        down, right = (np.arange(side) * PATCHES // side for side in removable.shape)
-        numbers = PATCHES * down[:, None] + right
+        down, right = (np.arange(side) * own // side for side, own in zip(removable.shape, grid, strict=True))
+        numbers = grid[1] * down[:, None] + right
     kept = np.stack([numbers != number for number in range(numbers.max() + 1)])
     answers = removable.ask(kept)
     label = int(removable.logits.argmax())
@@ -170,6 +189,7 @@ def _scored_by_removal(function: FunctionScores, sample: SurveySample) -> Scored
         whole - label_log_odds(answers, label),
         BY_FUNCTION,
         None if removable.box is None or grid is None else _covered(sample, grid, removable.box),
+        sound=place,
     )
 
 
@@ -177,6 +197,9 @@ def _scored(sample: SurveySample, explanation: Explanation) -> ScoredSample:
     (part,) = explanation.parts.values()
     method = explanation.manner
     own = (sample.number, sample.name, sample.label, explanation.target, explanation.probability)
+    if isinstance(part.layout, (Frames, Spectrogram)):
+        place, shape = sound_grid(part.layout)
+        return ScoredSample(*own, (), shape, None, np.asarray(part.scores, dtype=np.float64), method, sound=place)
     if not isinstance(part.layout, Patches):
         words = part.words()
         return ScoredSample(
@@ -212,12 +235,13 @@ def sample_line(sample: ScoredSample, digest: str) -> dict[str, Any]:
         "method": sample.method,
         "scores": _short(sample.scores),
         "covered": None if sample.covered is None else [_short(part) for part in sample.covered],
+        **({} if sample.sound is None else {"sound": asdict(sample.sound)}),
     }
 
 
 def read_sample(line: Mapping[str, Any]) -> ScoredSample:
     """A scored sample from its line."""
-    covered = line["covered"]
+    covered, sound = line["covered"], line.get("sound")
     return ScoredSample(
         line["sample"],
         line["name"],
@@ -230,6 +254,7 @@ def read_sample(line: Mapping[str, Any]) -> ScoredSample:
         np.array(line["scores"], dtype=np.float64),
         line["method"],
         None if covered is None else (np.array(covered[0]), np.array(covered[1])),
+        sound=None if sound is None else SoundGrid(**sound | {"edges": tuple(sound["edges"])}),
     )
 
 

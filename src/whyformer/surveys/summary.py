@@ -29,7 +29,7 @@ def overview(survey: Survey) -> tuple[str, str, str]:
 
 
 def _drivers_sentence(survey: Survey) -> str:
-    what = f"{survey.model} read {survey.samples:,} {survey.kind}s"
+    what = f"{survey.model} {'heard' if survey.kind == 'sound' else 'read'} {survey.samples:,} {survey.kind}s"
     if not survey.drivers:
         return f"{what}; none of the {len(survey.tested)} cues tested is proven to drive its answers."
     by_answer: dict[str | None, list[Driver]] = {}

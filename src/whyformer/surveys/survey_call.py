@@ -53,25 +53,29 @@ def survey(
     watch: Watch | None = None,
     **options: Any,
 ) -> Survey:
-    """Find out what drives a model over a data set: which words, or parts of pictures, and which drive its errors.
+    """Find out what drives a model over a data set: which words, or parts of pictures or
+    sounds, and which drive its errors.
 
     Every sample is explained once. The cues with the highest scores in one half of the samples are then removed from
     samples of the other half, and random equal parts of the same samples for comparison. Those that change answers more
-    are proven, at a false-discovery rate of 5 % over all cues. Regions, masks and positions, and the cues that
-    `should_ignore` names, are known beforehand, and tested on all samples.
+    are proven, at a false-discovery rate of 5 % over all cues. Regions, masks, positions, the stretches of time
+    and frequency bands of sounds, and the cues that `should_ignore` names, are known beforehand, and tested on all
+    samples.
 
     Args:
-        model: A model that labels texts or pictures, as in `explain`; None with `predict`.
+        model: A model that labels texts, pictures or sounds, as in `explain`; None with `predict`.
         data: A .csv, .tsv, .jsonl, .json or .parquet file with a text in each row. Or a folder with a folder of
-            pictures for each class, or with the folders `images` and `masks`. Or a reader of `whyformer.data` with its
-            options, a data set of `datasets`, or a list of texts, pictures, pairs of one with its label, or rows.
+            pictures or of sounds for each class, or with the folders `images` and `masks`. Or a reader of
+            `whyformer.data` with its options, a data set of `datasets`, or a list of texts, pictures, sounds, pairs of
+            one with its label, or rows.
             Labels are optional.
         method: A method of `explain` for the scores by which cues are chosen. By default it is that of `explain`, and
-            with `predict` the drop of the answer's log-odds when one word or patch is removed.
+            with `predict` the drop of the answer's log-odds when one word, patch or twentieth of a sound is removed.
         masks: The folder of the objects' masks, named as the pictures are.
         should_ignore: Words and phrases that should not matter, as a list or a text file with one in each line. For
             pictures it is the names of regions ("border", "top left corner" …), or "masks" for the background with the
-            regions and clusters in it. Drivers among them are shortcuts.
+            regions and clusters in it; for sounds those of stretches and bands ("beginning", "low band" …). Drivers
+            among them are shortcuts.
         held_out: Labelled texts from elsewhere, given as `data` are: drivers that go with their label in the data, but
             not there, are shortcuts, too.
         column: The column of the texts in a file, as in `explain_batch`.
@@ -96,7 +100,7 @@ def survey(
         The Survey: print it, `save("report.html")`.
 
     Raises:
-        UnsupportedModel: If the model does not label texts or pictures.
+        UnsupportedModel: If the model does not label texts, pictures or sounds.
         WhyformerError: If the data, the model, a label or an option cannot be used as given.
 
     Example:

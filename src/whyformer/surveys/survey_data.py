@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -18,27 +18,43 @@ from whyformer.data.in_memory import memory_examples
 from whyformer.data.labelled_tables import table
 from whyformer.data.readers import reader_named
 from whyformer.errors import WhyformerError
+from whyformer.inputs.sound import Sound
+from whyformer.surveys.sound_data import Recording, are_sounds, holds_sounds, sound_folder, sound_list
 
+SampleKind = Literal["text", "picture", "sound"]
 IMAGE_FOLDER, MASK_FOLDER = "images", "masks"  # the two folders in a folder of pictures with masks
 
 
 @dataclass(frozen=True, eq=False)
 class SurveySample:
-    """A text or a picture of the data, with its label and the mask of its object if known.
+    """A text, a picture or a sound of the data, with its label and the mask of its object if known.
 
     The mask has BACKGROUND, OBJECT or UNLABELLED at each pixel of the picture.
     """
 
     number: int
     name: str
-    example: str | Image.Image
+    example: str | Image.Image | Sound
     label: str | None = None
     mask: np.ndarray | None = None
 
     @property
+    def kind(self) -> SampleKind:
+        """Whether it is a text, a picture or a sound."""
+        if isinstance(self.example, str):
+            return "text"
+        return "sound" if isinstance(self.example, Sound) else "picture"
+
+    @property
     def digest(self) -> str:
         """A short digest of all that is read of it."""
-        content = self.example.encode() if isinstance(self.example, str) else self.example.tobytes()
+        match self.example:
+            case str() as text:
+                content = text.encode()
+            case Sound(samples=samples, rate=rate):
+                content = samples.tobytes() + str(rate).encode()
+            case picture:
+                content = picture.tobytes()
         mask = b"" if self.mask is None else self.mask.tobytes()
         return hashlib.sha256(b"\0".join([content, mask, str(self.label).encode()])).hexdigest()[:16]
 
@@ -59,8 +75,10 @@ class SurveyData:
                 return SurveySample(number, name, text, self._name(label))
             case Photo(name=name, image=image, label=label, mask=mask):
                 return SurveySample(number, name, image, self._name(label), mask)
+            case Recording(name=name, sound=sound, label=label):
+                return SurveySample(number, name, sound, self._name(label))
             case other:
-                raise WhyformerError(f"A survey reads texts and pictures, not {type(other).__name__} examples.")
+                raise WhyformerError(f"A survey reads texts, pictures and sounds, not {type(other).__name__} examples.")
 
     def _name(self, label: str | None) -> str | None:
         return None if label is None else self.label_map.get(label, label)
@@ -82,6 +100,12 @@ def _examples(data: Any, masks: str | Path | None, column: str | None) -> Exampl
         folder = existing(data, "folder")
         if column is not None:
             raise WhyformerError(f"column={column!r} applies to a table, but {str(data)!r} is a folder: leave it out.")
+        if holds_sounds(folder):
+            if masks is not None:
+                raise WhyformerError(
+                    f"masks={str(masks)!r} go with pictures, but {str(data)!r} has sounds: leave them out."
+                )
+            return sound_folder(folder)
         if masks is None and (folder / IMAGE_FOLDER).is_dir() and (folder / MASK_FOLDER).is_dir():
             return image_masks(folder / IMAGE_FOLDER, folder / MASK_FOLDER)
         return image_folder(folder) if masks is None else image_masks(folder, masks)
@@ -93,4 +117,4 @@ def _examples(data: Any, masks: str | Path | None, column: str | None) -> Exampl
         raise WhyformerError(f"column={column!r} applies to a file, but these examples are not one: leave it out.")
     if is_reader:
         return reader_named(data[0])(**data[1])
-    return memory_examples(data)
+    return sound_list(data) if are_sounds(data) else memory_examples(data)

@@ -81,7 +81,18 @@ def save_survey(survey: Survey, path: Path) -> None:
         elif suffix == ".json":
             unfinished.write_text(json.dumps(survey_dict(survey), allow_nan=False, indent=1), encoding="utf-8")
         else:
-            unfinished.write_text(survey_page(survey_dict(survey), overview(survey)), encoding="utf-8")
+            unfinished.write_text(survey_page(_page_document(survey), overview(survey)), encoding="utf-8")
+
+
+def _page_document(survey: Survey) -> dict[str, Any]:
+    """The survey as a dict, with whether each proof holds."""
+    document = survey_dict(survey)
+    for own, found in zip(
+        (*document["tested"], *document["failures"]), (*survey.tested, *survey.failures), strict=True
+    ):
+        if found.proof is not None:
+            own["proof"]["proven"] = found.proof.is_proven
+    return document
 
 
 def load_survey(path: Path) -> Survey:

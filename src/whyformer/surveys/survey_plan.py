@@ -15,10 +15,12 @@ from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.surveys.cues import BACKGROUNDS, Cue, picture_cue, text_cue
 from whyformer.surveys.held_out import check_held_out
-from whyformer.surveys.respondents import Respondent, check_respondent
+from whyformer.surveys.respondents import Respondent, check_respondent, check_same_kind
 from whyformer.surveys.sample_labels import check_labels, readable_sample
-from whyformer.surveys.survey_data import SurveyData
+from whyformer.surveys.sound_cues import sound_cue
+from whyformer.surveys.survey_data import SampleKind, SurveyData
 
+CUES_BY_KIND = {"text": text_cue, "picture": picture_cue, "sound": sound_cue}  # by the name that a user gives
 _LIKE_A_FILE = regex.compile(r"[/\\]|\.[A-Za-z]\w{1,4}$")
 
 
@@ -32,6 +34,7 @@ class SurveyPlan:
     options: Mapping[str, Any]
     given: frozenset[Cue]
     seed: int
+    kind: SampleKind = "text"
     held_out: SurveyData | None = None
 
     @property
@@ -75,15 +78,16 @@ def checked_plan(
     first = next((sample for sample in samples if sample is not None), None)
     if first is None:
         raise WhyformerError(f"None of the {len(data)} samples can be read: {_reason(data, 0)}")
-    is_text = isinstance(first.example, str)
-    if isinstance(respondent, LoadedModel) and is_text != (respondent.task.sees is None):
-        wants, has = ("pictures", "texts") if is_text else ("texts", "pictures")
-        raise WhyformerError(f"{respondent.name} reads {wants}, and the data are {has}.")
-    given = frozenset(_ignored(should_ignore, is_text=is_text))
+    check_same_kind(respondent, first, "data")
+    if first.kind == "sound" and not isinstance(respondent, LoadedModel) and settings.get("method") is not None:
+        raise WhyformerError(
+            f"method={settings['method']!r}: sounds are scored for predict by removing stretches of time: leave it out."
+        )
+    given = frozenset(_ignored(should_ignore, first.kind))
     check_labels(respondent, data)
-    plan = SurveyPlan(respondent, data, given=given, **settings)
+    plan = SurveyPlan(respondent, data, given=given, kind=first.kind, **settings)
     if plan.held_out is not None:
-        check_held_out(plan.held_out, data, is_text=is_text)
+        check_held_out(plan.held_out, data, first.kind)
         check_labels(respondent, plan.held_out)
     return plan
 
@@ -96,15 +100,13 @@ def _reason(data: SurveyData, number: int) -> str:
     return ""
 
 
-def _ignored(names: Iterable[str] | str | Path, *, is_text: bool) -> Iterator[Cue]:
+def _ignored(names: Iterable[str] | str | Path, kind: SampleKind) -> Iterator[Cue]:
     """The cues that should not matter."""
     if isinstance(names, (str, Path)):
         names = _names_of_file(names)
     for name in names:
-        if is_text:
-            yield text_cue(name)
-        else:
-            yield from BACKGROUNDS if name == "masks" else (picture_cue(name),)
+        is_background = kind == "picture" and name == "masks"
+        yield from BACKGROUNDS if is_background else (CUES_BY_KIND[kind](name),)
 
 
 def _names_of_file(name: str | Path) -> list[str]:

@@ -114,7 +114,11 @@ def cluster_all(
     """Cluster the patches of pictures; note the cluster of each patch, and without a mask the likely background."""
     records = SurveyRecords(journal)
     first = next(iter(records))
-    if not isinstance(respondent, LoadedModel) or first.grid is None or not _shows_patches(respondent, data, first):
+    if (
+        not isinstance(respondent, LoadedModel)
+        or first.kind != "picture"
+        or not _shows_patches(respondent, data, first)
+    ):
         return None
     clusters = _centres(journal)
     if clusters is None:

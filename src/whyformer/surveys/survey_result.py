@@ -23,7 +23,7 @@ class CueExample:
         label: Its own label, if known.
         probability: The probability of the answer.
         words: An excerpt around the cue: each word, its score as a share of the largest, and whether it is removed.
-        pictures: Data URIs: the picture with its heatmap, and the picture without the cue.
+        pictures: Data URIs: the picture or sound with its heatmap, and without the cue.
         drop: The drop of the answer's log-odds without the cue, in nats; None if it was not removed.
         without: The label that the model gives it without the cue.
         page: The page of its explanation, relative to the report; None if it has none.
@@ -147,7 +147,7 @@ class Survey:
     Attributes:
         model: The name of the model.
         method: The method of the scores.
-        kind: "text" or "picture".
+        kind: "text", "picture" or "sound".
         samples: How many samples were read.
         answers: How often each answer was given.
         labelled: How many samples have a label.

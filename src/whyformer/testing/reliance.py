@@ -13,11 +13,18 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.read import strings_are_texts
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.render.text_spans import one_line
-from whyformer.surveys.cues import Cue, picture_cue, text_cue
+from whyformer.surveys.cues import Cue
 from whyformer.surveys.proof_run import parts_at_places
 from whyformer.surveys.removal_effects import RemovalEffect, removal_effects
-from whyformer.surveys.respondents import Respondent, check_respondent, labels_of_respondent, removable_sample
+from whyformer.surveys.respondents import (
+    Respondent,
+    check_respondent,
+    check_same_kind,
+    labels_of_respondent,
+    removable_sample,
+)
 from whyformer.surveys.survey_data import SurveySample, survey_data
+from whyformer.surveys.survey_plan import CUES_BY_KIND
 
 SHOWN_EFFECTS = 10  # examples in a message
 EXCERPT = 60  # characters of an example
@@ -111,8 +118,8 @@ def cue_evidence(respondents: Respondents, examples: Any, cue: str, *, seed: int
     for number in range(len(data)):
         sample = data[number]
         if wanted is None:
-            _check_kind(respondent, sample)
-            wanted = text_cue(cue) if isinstance(sample.example, str) else picture_cue(cue)
+            check_same_kind(respondent, sample, "examples")
+            wanted = CUES_BY_KIND[sample.kind](cue)
         with strings_are_texts():
             removable = removable_sample(respondent, sample)
             parts = parts_at_places(removable, frozenset([wanted]))
@@ -126,13 +133,6 @@ def cue_evidence(respondents: Respondents, examples: Any, cue: str, *, seed: int
     labels = labels_of_respondent(respondent)
     left_out = len(data) - len(effects)
     return CueEvidence(respondent.name, wanted, tuple(effects), tuple(excerpts), labels, left_out)
-
-
-def _check_kind(respondent: Respondent, sample: SurveySample) -> None:
-    is_text = isinstance(sample.example, str)
-    if isinstance(respondent, LoadedModel) and is_text != (respondent.task.sees is None):
-        wants, has = ("pictures", "texts") if is_text else ("texts", "pictures")
-        raise WhyformerError(f"{respondent.name} reads {wants}, and the examples are {has}.")
 
 
 def _excerpt(sample: SurveySample) -> str:
