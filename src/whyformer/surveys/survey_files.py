@@ -87,11 +87,10 @@ def save_survey(survey: Survey, path: Path) -> None:
 def _page_document(survey: Survey) -> dict[str, Any]:
     """The survey as a dict, with whether each proof holds."""
     document = survey_dict(survey)
-    for own, found in zip(
-        (*document["tested"], *document["failures"]), (*survey.tested, *survey.failures), strict=True
-    ):
-        if found.proof is not None:
-            own["proof"]["proven"] = found.proof.is_proven
+    proofs = [one.proof for one in survey.tested] + [one.proof for one in survey.failures]
+    for row, proof in zip((*document["tested"], *document["failures"]), proofs, strict=True):
+        if proof is not None:
+            row["proof"]["proven"] = proof.is_proven
     return document
 
 
