@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from commands import run_script
+from whyformer import Survey
 from whyformer.app.limits import Limits
 from whyformer.app.models import model_choice
 from whyformer.app.setup import Setup
@@ -78,6 +79,9 @@ def test_the_code_of_an_example_gives_the_same_in_an_empty_folder(button, tmp_pa
 def by_python(code):
     names = {}
     exec(compile(code, "code", "exec"), names)
+    if isinstance(names.get("result"), Survey):
+        names["result"].save("report.json")
+        return json.loads(Path("report.json").read_text(encoding="utf-8"))
     if "result" in names:
         return names["result"].results
     results = chain(*names["table"]) if "table" in names else names.values()
@@ -88,6 +92,9 @@ def by_command(script):
     if "whyformer evaluate" in script:
         run_script(script, "--quiet")
         return json.loads(Path("results", "results.json").read_text())
+    if "whyformer survey" in script:
+        run_script(script, "--quiet")
+        return json.loads(Path("report.json").read_text(encoding="utf-8"))
     return [json.loads(line) for printed in run_script(script, "--json", "--quiet") for line in printed.splitlines()]
 
 

@@ -149,7 +149,8 @@ SLOW_PICTURES = {f"method-{name}" for name in removal_methods()}  # hundreds of 
 
 def test_a_picture_is_small_and_shown_somewhere():
     text = "\n".join(page.read_text() for page in PAGES)
-    assert not [picture.name for picture in PICTURES if picture.stat().st_size > 200_000]
+    most = {"looks.jpg": 350_000}  # a sheet of twelve photographs
+    assert not [picture.name for picture in PICTURES if picture.stat().st_size > most.get(picture.name, 200_000)]
     assert not [picture.name for picture in PICTURES if picture.name not in text]
 
 
@@ -213,8 +214,8 @@ def test_readme_says_what_a_word_of_ours_is_before_it_uses_it():
     text = (ROOT / "README.md").read_text()
     assert not re.search(r"\b(TA|BI|GA)\b", text)
     explanations = {
-        "read-?out": "read-out, which says at which tokens",
-        "stream": "stream (a named row of tokens: the words, or the patches)",
+        "read-?out": "read-out. A read-out says where the answer is read",
+        "stream": "stream. A stream is a named row of tokens, such as the words or the patches",
         "libra\\b": 'its rules for gradients: `backward="libra"`',
     }
     for word, explanation in explanations.items():
