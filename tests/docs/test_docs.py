@@ -50,6 +50,7 @@ NOT_RUN = {
     "whyformer evaluate benchmarks/suites/vit-segmentation.toml": "It needs data that are not bundled.",
     "whyformer evaluate $SUITE": "It needs data that are not bundled, and hours.",
     "RAY_ADDRESS=auto whyformer evaluate SUITE.toml": "It needs a cluster, and data that are not bundled.",
+    "RAY_ADDRESS=auto whyformer survey MODEL": "It needs a cluster.",
     "whyformer recommend": "It takes minutes.",
     "whyformer response --sound speech.wav --model openai/whisper-tiny": "It needs the hub.",
 }
