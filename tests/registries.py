@@ -10,6 +10,7 @@ from whyformer.backward.rules import RULES
 from whyformer.benchmark import PROTOCOLS
 from whyformer.data.readers import READERS
 from whyformer.methods.registry import METHODS
+from whyformer.modalities import tubelets  # noqa: F401  registers its layout, which must stay registered
 from whyformer.models.families import FAMILIES
 from whyformer.render.layout_kinds import LAYOUT_KINDS
 
