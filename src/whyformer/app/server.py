@@ -28,6 +28,12 @@ THEME = gr.themes.Default(primary_hue="blue", neutral_hue="zinc", font=FONT, fon
     body_text_color_subdued_dark="*neutral_400",
     block_info_text_color="*neutral_600",
     block_info_text_color_dark="*neutral_400",
+    # Gradio's own blues are too pale to be read on white, and under white.
+    color_accent="*primary_700",
+    button_primary_background_fill="*primary_700",
+    button_primary_background_fill_hover="*primary_800",
+    button_primary_background_fill_dark="*primary_700",
+    button_primary_background_fill_hover_dark="*primary_800",
 )
 
 M_ARENA_MAX, ARENAS = -8, 2  # glibc's number of the setting, and the number of shared pools
