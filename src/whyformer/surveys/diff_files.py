@@ -10,7 +10,7 @@ from whyformer.errors import WhyformerError
 from whyformer.files import parse_json, whole_file
 from whyformer.render.diff_page import diff_page
 from whyformer.surveys.model_diff import ModelDiff
-from whyformer.surveys.plain_data import read_noun, without_nan
+from whyformer.surveys.plain_data import read_noun, saved_suffix, without_nan
 
 DIFF_FORMAT, DIFF_VERSION = "whyformer-diff", 1
 DIFF_SUFFIXES = (".html", ".json")
@@ -18,13 +18,7 @@ DIFF_SUFFIXES = (".html", ".json")
 
 def save_diff(result: ModelDiff, path: Path) -> None:
     """Save in the format of the suffix, atomically."""
-    suffix = path.suffix.lower()
-    if suffix not in DIFF_SUFFIXES:
-        raise WhyformerError(
-            f"Cannot save to {str(path)!r}: no format for {path.suffix!r}. Known: {', '.join(DIFF_SUFFIXES)}."
-        )
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"Cannot save to {str(path)!r}: the folder {str(path.parent)!r} does not exist.")
+    suffix = saved_suffix(path, DIFF_SUFFIXES)
     document = without_nan({"format": DIFF_FORMAT, "version": DIFF_VERSION, **dataclasses.asdict(result)})
     with whole_file(path) as unfinished:
         if suffix == ".json":

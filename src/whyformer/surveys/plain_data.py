@@ -1,12 +1,15 @@
-"""Dataclasses as plain data of JSON, and back, each value checked against its annotation."""
+"""Dataclasses as plain data of JSON, and back, each value checked against its annotation; where they are saved."""
 
 from __future__ import annotations
 
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
+
+from whyformer.errors import WhyformerError
 
 _Noun = TypeVar("_Noun")
 
@@ -50,3 +53,13 @@ def _read(kind: Any, value: Any) -> Any:
     if type(value) is not kind:
         raise TypeError(f"{value!r:.40} is not {kind.__name__}")
     return value
+
+
+def saved_suffix(path: Path, known: Sequence[str]) -> str:
+    """The suffix of a file to be saved; raise if it is not a known one, or its folder does not exist."""
+    suffix = path.suffix.lower()
+    if suffix not in known:
+        raise WhyformerError(f"Cannot save to {str(path)!r}: no format for {path.suffix!r}. Known: {', '.join(known)}.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"Cannot save to {str(path)!r}: the folder {str(path.parent)!r} does not exist.")
+    return suffix

@@ -12,7 +12,7 @@ from whyformer.extras import extra
 from whyformer.files import parse_json, whole_file
 from whyformer.metrics.statistics import Interval
 from whyformer.render.survey_page import survey_page
-from whyformer.surveys.plain_data import read_noun, without_nan
+from whyformer.surveys.plain_data import read_noun, saved_suffix, without_nan
 from whyformer.surveys.summary import overview
 from whyformer.surveys.survey_result import Driver, Survey
 
@@ -67,13 +67,7 @@ def driver_row(driver: Driver) -> dict[str, Any]:
 
 def save_survey(survey: Survey, path: Path) -> None:
     """Save in the format of the suffix, atomically."""
-    suffix = path.suffix.lower()
-    if suffix not in SURVEY_SUFFIXES:
-        raise WhyformerError(
-            f"Cannot save to {str(path)!r}: no format for {path.suffix!r}. Known: {', '.join(SURVEY_SUFFIXES)}."
-        )
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"Cannot save to {str(path)!r}: the folder {str(path.parent)!r} does not exist.")
+    suffix = saved_suffix(path, SURVEY_SUFFIXES)
     with whole_file(path) as unfinished:
         if suffix == ".parquet":
             rows = [driver_row(driver) for driver in survey.tested]
