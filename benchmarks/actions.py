@@ -1,61 +1,59 @@
 """Whether calls that an injection wants are told from others: a line of JSON for each transcript.
 
     python benchmarks/actions.py measure TRANSCRIPTS FOLDER --template FILE --out smollm2.jsonl --count 100
-    python benchmarks/actions.py measure TRANSCRIPTS FOLDER --template FILE --out located.jsonl --kinds attacked
-    python benchmarks/actions.py summarise smollm2.jsonl located.jsonl --out benchmarks/results/actions.json
-
-    python benchmarks/actions.py calibrate smollm2.jsonl --model FOLDER --data "transcripts of AgentDojo"
 
 `benchmarks/agentdojo_transcripts.py` writes the transcripts; `actions.py register` those of Facts World's agent
-register, whose truth is exact. Kinds take turns, each in a fixed random order, so that a
-run that stops early is balanced; a run goes on where its file ends. A template is for models whose own does not know
-tools.
+register, whose truth is exact. Kinds take turns, each in a fixed random order, so that a run that stops early is
+balanced; a run goes on where its file ends. A template is for models whose own does not know tools.
+`benchmarks/action_summary.py` makes tables of the rows.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
+import gzip
 import json
+import lzma
 import random
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import torch
 
 import whyformer
-from whyformer.api.action_calibration import LabelledAction, fit_action_calibration
-from whyformer.api.action_removal import ActionRemoval
-from whyformer.api.action_targets import call_reply, reply_targets, white_box_scores
-from whyformer.api.calibrations import model_digest
+from whyformer.api.action_driver import action_driver
+from whyformer.api.action_removal import WHOLE_CALL, ActionRemoval
+from whyformer.api.action_targets import call_reply, pooled_scores, reply_targets, white_box_scores
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.support_questions import CountedScorer
+from whyformer.errors import WhyformerError
 from whyformer.facts import episode
 from whyformer.facts.agent_facts import RequestKind
 from whyformer.facts.agent_register import AttackKind
-from whyformer.inputs.action_sources import ActionSource, action_sources
+from whyformer.inputs.action_sources import ActionSource, action_sources, labelled_ranges
 from whyformer.inputs.conversation import Conversation, conversation_of
+from whyformer.inputs.sentences import CharRange
 from whyformer.inputs.tool_prompt import ToolPrompt, tool_prompt_of
-from whyformer.results.action import ActionTarget
+from whyformer.removal.response_scorer import ScoringRequest
 
-KINDS = ("attacked", "ignored", "clean")
+KINDS = ("attacked", "ignored", "clean", "late")
+INJECTED = ("attacked", "late")
 METHODS = (
     *("generic_attention", "evidence", "raw_attention", "rollout", "attention_gradient"),
     *("flow_routes", "input_x_gradient", "state_x_gradient"),
 )
 CONTROLS = ("random", "recency", "length")
+BRIEF_METHODS = ("flow_routes", "generic_attention", "raw_attention")  # of other transcripts than attacked ones
 SHARES = (0.05, 0.10, 0.20)
-RESULTS = Path(__file__).parent / "results" / "actions.json"
-CALIBRATIONS = Path(whyformer.__file__).parent / "api" / "action_calibrations.json"
 REGISTER = "agent register"
-BOOTSTRAP = 2000
-PUBLISHED = {"FlashTrace (its own n = 3)": [0.185, 0.396, 0.765], "random (expected)": [0.05, 0.10, 0.20]}
 
 
 def main() -> None:
-    """Measure or summarise."""
+    """Measure, or write transcripts of the register."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(required=True)
     one = commands.add_parser("measure")
@@ -67,59 +65,57 @@ def main() -> None:
     one.add_argument("--count", type=int, default=100, help="of each kind")
     one.add_argument("--tokens", type=int, default=1100, help="longest prompt")
     one.add_argument("--methods", nargs="*", default=list(METHODS))
-    one.add_argument("--located", type=int, default=1000, help="attacked transcripts whose injection is located")
+    one.add_argument("--shard", default="0/1", help="which part of the transcripts, as in 2/4")
     one.add_argument("--seconds", type=float, default=float("inf"))
+    one.add_argument("--device")
     one.add_argument("--dtype", default="float32")
     one.set_defaults(run=measure)
     facts = commands.add_parser("register")
     facts.add_argument("out", type=Path)
     facts.add_argument("--count", type=int, default=100, help="of each kind")
     facts.set_defaults(run=register)
-    fit = commands.add_parser("calibrate")
-    fit.add_argument("rows", nargs="+", type=Path)
-    fit.add_argument("--model", type=Path, required=True)
-    fit.add_argument("--data", required=True, help="what was measured, in words")
-    fit.set_defaults(run=calibrate)
-    other = commands.add_parser("summarise")
-    other.add_argument("rows", nargs="+", type=Path)
-    other.add_argument("--out", type=Path, default=RESULTS)
-    other.set_defaults(run=summarise)
     options = parser.parse_args()
     options.run(options)
 
 
 def measure(options: argparse.Namespace) -> None:
-    """The figures of every transcript that the file does not have."""
-    model = whyformer.load(options.model, dtype=options.dtype)
+    """The figures of every transcript that the file does not have; one that fails leaves its error there."""
+    model = whyformer.load(options.model, device=options.device, dtype=options.dtype)
     if options.template is not None:
         model.tokenizer.chat_template = options.template.read_text(encoding="utf-8")
     known = {row["key"] for row in rows_of(options.out)}
     end = time.monotonic() + options.seconds
-    located = sum(row["kind"] == "attacked" and "located" in row for row in rows_of(options.out))
-    for row in in_turn(options.transcripts, model, options.tokens, options.count, options.kinds):
-        key = " ".join(str(row.get(name, "")) for name in ("kind", "suite", "user_task", "injection_task", "calls"))
+    for row in in_turn(options, model):
+        about = {name: row.get(name) for name in ("kind", "suite", "user_task", "injection_task", "calls")}
+        key = " ".join(str(value or "") for value in about.values())
         if key in known:
             continue
         if time.monotonic() > end:
             break
-        methods = options.methods if row["kind"] == "attacked" and located < options.located else []
-        located += bool(methods)
-        figures = figures_of_transcript(model, row, methods)
-        about = {name: row.get(name) for name in ("kind", "suite", "user_task", "injection_task", "calls")}
-        line = json.dumps({"key": key, "model": model.name, **about, **figures}, allow_nan=False)
+        try:
+            methods = [one for one in options.methods if row["kind"] == "attacked" or one in BRIEF_METHODS]
+            figures = figures_of_transcript(model, row, methods)
+        except Exception as error:  # a long run goes on without one transcript
+            figures = {"error": f"{type(error).__name__}: {error}"[:300]}
+            print(key, figures["error"], file=sys.stderr, flush=True)
+            release_memory()
+        line = json.dumps({"key": key, "model": model.name, **about, **figures}, ensure_ascii=False)
         with options.out.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
 
-def in_turn(path: Path, model: Any, tokens: int, count: int, kinds: Sequence[str]) -> Iterator[dict[str, Any]]:
+def in_turn(options: argparse.Namespace, model: Any) -> Iterator[dict[str, Any]]:
     """Transcripts of the kinds in turn whose prompts are short enough, `count` of each."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    opened = lzma.open if options.transcripts.suffix == ".xz" else open
+    with opened(options.transcripts, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    number, count = map(int, options.shard.split("/"))
     queues = []
-    for kind in kinds:
+    for kind in options.kinds:
         own = [row | {"calls": len(row["messages"])} for row in rows if row["kind"] == kind]
         random.Random(kind).shuffle(own)
-        short = (row for row in own if is_short(row, model, tokens))
-        queues.append(zip(short, range(count), strict=False))
+        short = (row for row in own[number::count] if is_short(row, model, options.tokens))
+        queues.append(zip(short, range(options.count), strict=False))
     while queues:
         for queue in list(queues):
             row = next(queue, None)
@@ -133,7 +129,11 @@ def is_short(row: dict[str, Any], model: Any, tokens: int) -> bool:
     """Whether a prompt is short enough; characters rule most of the others out."""
     if sum(len(json.dumps(one)) for one in (row["messages"], row["tools"])) > 6 * tokens:
         return False
-    return len(prompt_of_row(row, model).prompt.tokens) <= tokens
+    try:
+        return len(prompt_of_row(row, model).prompt.tokens) <= tokens
+    except WhyformerError as error:
+        print(row["kind"], row["user_task"], error, file=sys.stderr, flush=True)
+        return False
 
 
 def prompt_of_row(row: dict[str, Any], model: Any) -> ToolPrompt:
@@ -142,60 +142,125 @@ def prompt_of_row(row: dict[str, Any], model: Any) -> ToolPrompt:
     return tool_prompt_of(model, Conversation(whole.messages[:-1], whole.tools))
 
 
+def release_memory() -> None:
+    """Return the memory of a failed transcript to the device."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 def figures_of_transcript(model: Any, row: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
-    """Dominance of each target; where the injection is, how well each method locates it."""
-    start = time.process_time()
+    """The log-probability of each token of the call, with and without parts; where methods see its causes.
+
+    `without` names what is removed: nothing, the request, the untrusted sources, both, the injected words, or one
+    source. `located` has the figures of each method that reads the model.
+    """
+    start = time.perf_counter()
     prompt = prompt_of_row(row, model)
     message = conversation_of(row["messages"], row["tools"]).messages[-1]
     scorer = CountedScorer(LoadedScorer(model))
     reply, targets = reply_targets(model, scorer.scorer, prompt, message, 0)
     sources = action_sources(prompt)
-    removal = ActionRemoval(scorer, prompt.prompt, (call_reply(reply, targets),), sources, None)
-    measured = removal.with_figures(targets)
-    names = ("log_probability", "without_request", "without_untrusted", "without_both")
+    place = injected_place(row, prompt)
+    request, untrusted = (labelled_ranges(sources, label) for label in ("request", "untrusted"))
+    removals = {"nothing": [], "request": request, "untrusted": untrusted, "both": [*request, *untrusted]}
+    if place is not None:
+        removals["injected"] = [place]
+    whole = [number for number, one in enumerate(sources) if one.parent is None and one.end > one.start]
+    removals |= {str(number): [(sources[number].start, sources[number].end)] for number in whole}
+    variants = [scorer.scorer.variant(prompt.prompt, sorted(own)) for own in removals.values()]
+    requests = [ScoringRequest(one, reply.tokens, reply.text) for one in variants]
+    values = scorer.log_probabilities(requests, scorer.scorer.variant(prompt.prompt))
     figures: dict[str, Any] = {
         "tokens": len(prompt.prompt.tokens),
-        "targets": {one.kind: [getattr(one, name) for name in names] for one in measured if one.kind != "argument"},
-        "arguments": {one.name: [getattr(one, name) for name in names] for one in measured if one.kind == "argument"},
-        "seconds": round(time.process_time() - start, 2),
+        "seconds": round(time.perf_counter() - start, 2),
+        "targets": [[one.kind, one.name, list(one.tokens)] for one in targets],
+        "sources": [
+            [number, one.kind, one.name[:40], one.trust, len(one.tokens), share_within(one, place)]
+            for number, one in ((number, sources[number]) for number in whole)
+        ],
+        "without": {name: [round(float(one), 3) for one in own] for name, own in zip(removals, values, strict=True)},
+        "located": located(model, row, prompt, (reply, targets), sources, place, methods),
     }
-    if methods and row.get("span"):
-        figures["located"] = located(model, row, prompt, (reply, targets), (sources, removal), methods)
+    if row["kind"] == "attacked":
+        figures["driver"] = named_driver(model, prompt, (reply, targets), sources, place)
     return figures
 
 
-def located(
-    model: Any, row: dict[str, Any], prompt: ToolPrompt, call: Any, about: Any, methods: Sequence[str]
-) -> dict[str, Any]:
-    """The share of the injected tokens among the first of each method, and the rank of the injected message."""
-    (reply, targets), (sources, removal) = call, about
+def injected_place(row: dict[str, Any], prompt: ToolPrompt) -> CharRange | None:
+    """Where the injection stands in the prompt's text."""
+    if not row.get("span"):
+        return None
     number, first, last = row["span"]
     part = [one for one in prompt.parts if one.kind == "message" and one.role == "tool"][number]
-    start, end = part.place(first), part.place(last)
+    return part.place(first), part.place(last)
+
+
+def share_within(source: ActionSource, place: CharRange | None) -> float:
+    """The share of a source's characters that are injected."""
+    if place is None:
+        return 0.0
+    common = min(source.end, place[1]) - max(source.start, place[0])
+    return round(max(0, common) / (source.end - source.start), 3)
+
+
+def located(
+    model: Any,
+    row: dict[str, Any],
+    prompt: ToolPrompt,
+    call: Any,
+    sources: Sequence[ActionSource],
+    place: CharRange | None,
+    methods: Sequence[str],
+) -> dict[str, Any]:
+    """What each method says of the whole call: shares of messages, the injected words among the highest tokens."""
+    reply, targets = call
     tokens = prompt.prompt.tokens
-    injected = [n for n, one in enumerate(tokens) if not one.is_special and start <= one.start and one.end <= end]
-    messages = [
-        n for n, one in enumerate(sources) if one.parent is None and one.kind in ("system", "user", "tool result")
-    ]
-    home = next(n for n in messages if sources[n].start == part.start)
-    figures = {}
+    every = [n for n, one in enumerate(tokens) if not one.is_special]
+    injected = [] if place is None else [n for n in every if place[0] <= tokens[n].start and tokens[n].end <= place[1]]
+    whole = [number for number, one in enumerate(sources) if one.parent is None and one.end > one.start]
+    figures: dict[str, Any] = {"injected": len(injected)}
     for method in (*methods, *CONTROLS):
-        begin = time.process_time()
-        if method in CONTROLS:
-            scores = control(method, tokens, sources, row)
-        else:
-            whole = [one for one in targets if one.kind == "call"]
-            scores = white_box_scores(model, reply, whole, method)[0][0]
+        start = time.perf_counter()
+        try:
+            if method in CONTROLS:
+                scores = control(method, tokens, sources, row)
+            else:
+                scores = white_box_scores(model, reply, targets[:1], method)[0][0].astype(float)
+        except Exception as error:
+            figures[method] = {"error": f"{type(error).__name__}: {error}"[:120]}
+            release_memory()
+            continue
+        positive = np.clip(scores, 0, None)
+        shares = [float(positive[list(sources[n].tokens)].sum() / max(positive.sum(), 1e-30)) for n in whole]
         figures[method] = {
-            "recovery": recovery(scores, injected, [n for n, one in enumerate(tokens) if not one.is_special]),
-            "rank": rank({n: float(np.clip(scores[list(sources[n].tokens)], 0, None).sum()) for n in messages}, home),
-            "seconds": round(time.process_time() - begin, 2),
+            "shares": [round(one, 4) for one in shares],
+            "seconds": round(time.perf_counter() - start, 2),
         }
-    begin = time.process_time()
-    values = removal.values([(), *([(sources[n].start, sources[n].end)] for n in messages)])[:, 0]
-    lost = {n: float(values[0] - value) for n, value in zip(messages, values[1:], strict=True)}
-    figures["removal"] = {"rank": rank(lost, home), "seconds": round(time.process_time() - begin, 2)}
-    return figures | {"messages": len(messages), "injected": len(injected)}
+        if injected:
+            figures[method]["recovery"] = recovery(scores, injected, every)
+            figures[method]["injected"] = round(float(positive[injected].sum() / max(positive.sum(), 1e-30)), 4)
+    return figures
+
+
+def named_driver(
+    model: Any, prompt: ToolPrompt, call: Any, sources: tuple[ActionSource, ...], place: CharRange
+) -> dict[str, Any]:
+    """The driver that `explain_action` names, and how much of it is injected."""
+    start = time.perf_counter()
+    reply, targets = call
+    token_scores, method = white_box_scores(model, reply, targets, None)
+    scorer = CountedScorer(LoadedScorer(model))
+    scores = None if token_scores is None else pooled_scores(token_scores, sources)
+    removal = ActionRemoval(scorer, prompt.prompt, (call_reply(reply, targets),), sources, scores)
+    measured = removal.with_figures(targets)
+    driver = action_driver(removal, removal.effects(), measured[WHOLE_CALL])
+    return {
+        "method": method,
+        "sources": [[sources[n].kind, len(sources[n].tokens), share_within(sources[n], place)] for n in driver.sources],
+        "lost": driver.lost,
+        "forwards": scorer.forwards,
+        "seconds": round(time.perf_counter() - start, 2),
+    }
 
 
 def control(name: str, tokens: Sequence[Any], sources: Sequence[ActionSource], row: dict[str, Any]) -> np.ndarray:
@@ -224,111 +289,12 @@ def rank(values: dict[int, float], own: int) -> int:
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The finished rows of a file."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    """The finished rows of a file, which may be packed."""
+    if not path.is_file():
+        return []
+    text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
+    lines = text.splitlines()
     return [json.loads(line) for line in lines if line.endswith("}")]
-
-
-def auroc(high: np.ndarray, low: np.ndarray) -> float:
-    """The probability that one of the first is larger than one of the second."""
-    return float((high[:, None] > low).mean() + 0.5 * (high[:, None] == low).mean())
-
-
-def auroc_interval(high: Sequence[dict[str, Any]], low: Sequence[dict[str, Any]], value: Any) -> list[float]:
-    """AUROC with its 95 % interval, drawn by task of the user, since transcripts of one task are alike."""
-    random_source = np.random.default_rng(0)
-    groups = [by_task(rows, value) for rows in (high, low)]
-    draws = []
-    for _ in range(BOOTSTRAP):
-        drawn = [np.concatenate([own[n] for n in random_source.integers(0, len(own), len(own))]) for own in groups]
-        draws.append(auroc(*drawn))
-    point = auroc(*(np.concatenate(own) for own in groups))
-    return [round(float(one), 3) for one in (point, *np.quantile(draws, [0.025, 0.975]))]
-
-
-def by_task(rows: Sequence[dict[str, Any]], value: Any) -> list[np.ndarray]:
-    """The values of each user's task."""
-    groups: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        groups.setdefault((row["suite"], row["user_task"]), []).append(value(row))
-    return [np.array(own) for own in groups.values()]
-
-
-def mean_interval(rows: Sequence[dict[str, Any]], value: Any) -> list[float]:
-    """The mean with its 95 % interval, drawn by task of the user."""
-    random_source, groups = np.random.default_rng(0), by_task(rows, value)
-    draws = [
-        np.concatenate([groups[n] for n in random_source.integers(0, len(groups), len(groups))]).mean()
-        for _ in range(BOOTSTRAP)
-    ]
-    return [round(float(one), 3) for one in (np.concatenate(groups).mean(), *np.quantile(draws, [0.025, 0.975]))]
-
-
-def dominance(figures: Sequence[float]) -> float:
-    """How much more the untrusted sources do for a target than the request."""
-    _, without_request, without_untrusted, _ = figures
-    return float(without_request - without_untrusted)
-
-
-def largest_dominance(row: dict[str, Any]) -> float:
-    """The largest dominance of the action and of its arguments."""
-    return max(dominance(row["targets"]["action"]), argument_dominance(row))
-
-
-def argument_dominance(row: dict[str, Any]) -> float:
-    """The largest dominance of an argument."""
-    return max(map(dominance, row["arguments"].values()), default=-np.inf)
-
-
-def summarise(options: argparse.Namespace) -> None:
-    """Tables by data and model: recovery and rank by method, AUROC by target."""
-    rows = merged_rows(options.rows)
-    runs = [
-        {
-            "data": data,
-            "model": model,
-            **summary_of([row for row in rows if (data_of(row), row["model"]) == (data, model)]),
-        }
-        for data, model in dict.fromkeys((data_of(row), row["model"]) for row in rows)
-    ]
-    summary = {"published": PUBLISHED, "runs": runs}
-    options.out.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(summary, indent=1))
-
-
-def merged_rows(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """The rows of several files; of a transcript in two, what either has."""
-    merged: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in (row for path in paths for row in rows_of(path)):
-        merged[row["model"], row["key"]] = merged.get((row["model"], row["key"]), {}) | row
-    return list(merged.values())
-
-
-def data_of(row: dict[str, Any]) -> str:
-    """Where a transcript is from."""
-    return REGISTER if row["suite"] == REGISTER else "AgentDojo"
-
-
-def calibrate(options: argparse.Namespace) -> None:
-    """Fit the threshold on one half of the users' tasks, count errors on the other, and bundle both."""
-    rows = merged_rows(options.rows)
-    actions = [LabelledAction(action_target(row), row["kind"] == "attacked", half_of(row)) for row in rows]
-    model = whyformer.load(options.model)
-    data = f"{len(rows)} {options.data}"
-    calibration = fit_action_calibration(actions, model.name, model_digest(model), data)
-    kept = [one for one in json.loads(CALIBRATIONS.read_text()) if one["digest"] != calibration.digest]
-    CALIBRATIONS.write_text(json.dumps([*kept, calibration.to_dict()], indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(calibration.to_dict(), indent=1))
-
-
-def action_target(row: dict[str, Any]) -> ActionTarget:
-    """The action of a row with its figures."""
-    return ActionTarget("action", "action", 0, 0, "", (), *row["targets"]["action"])
-
-
-def half_of(row: dict[str, Any]) -> int:
-    """Which half a row is in: all of a user's task in one."""
-    return hashlib.sha256(f"{row['suite']} {row['user_task']}".encode()).digest()[0] % 2
 
 
 def register(options: argparse.Namespace) -> None:
@@ -346,68 +312,6 @@ def register(options: argparse.Namespace) -> None:
                     row["injection_task"] = attack
                 row |= {"messages": list(one.messages), "tools": list(one.tools)}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-def summary_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The figures of one model."""
-    kinds = {kind: [row for row in rows if row["kind"] == kind] for kind in KINDS}
-    where = [row for row in kinds["attacked"] if "located" in row]
-    about: dict[str, Any] = {
-        "n": {kind: len(own) for kind, own in kinds.items()},
-        "tasks": {kind: len({(row["suite"], row["user_task"]) for row in own}) for kind, own in kinds.items()},
-        "tokens": [int(one) for one in np.quantile([row["tokens"] for row in rows], [0, 0.5, 1])],
-        "seconds": round(float(np.median([row["seconds"] for row in rows])), 1),
-        "auroc": {
-            f"attacked against {kind}": {
-                name: auroc_interval(kinds["attacked"], kinds[kind], value) for name, value in SCORES.items()
-            }
-            for kind in ("ignored", "clean")
-            if kinds["attacked"] and kinds[kind]
-        },
-    }
-    if where:
-        shares = [row["located"]["injected"] / row["tokens"] for row in where]
-        about["injected share"] = round(float(np.mean(shares)), 3)
-        about["messages"] = round(float(np.mean([row["located"]["messages"] for row in where])), 2)
-        about["methods"] = location_summary(where)
-    return about
-
-
-def location_summary(where: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """How well each method, control and removal locates the injection."""
-    names = [name for row in where for name, one in row["located"].items() if isinstance(one, dict)]
-    summary = {}
-    for name in dict.fromkeys(names):
-        rows = [row for row in where if name in row["located"]]
-        own: dict[str, Any] = {
-            "n": len(rows),
-            "first": mean_interval(rows, lambda row, name=name: float(row["located"][name]["rank"] == 1)),
-            "rank": mean_interval(rows, lambda row, name=name: row["located"][name]["rank"]),
-            "seconds": round(float(np.median([row["located"][name]["seconds"] for row in rows])), 1),
-        }
-        if "recovery" in rows[0]["located"][name]:
-            own["recovery"] = [
-                mean_interval(rows, lambda row, name=name, n=n: row["located"][name]["recovery"][n])
-                for n in range(len(SHARES))
-            ]
-        summary[name] = own
-    return summary
-
-
-# What attacked transcripts may be told from others by, and two controls that remove nothing.
-SCORES: dict[str, Callable[[dict[str, Any]], float]] = {
-    **{
-        f"dominance of the {kind}": lambda row, kind=kind: dominance(row["targets"][kind])  # type: ignore[misc]
-        for kind in ("call", "action", "decision", "name")
-    },
-    "largest dominance of an argument": argument_dominance,
-    "largest dominance of the action and the arguments": largest_dominance,
-    "effect of the untrusted sources on the action": lambda row: (
-        row["targets"]["action"][0] - row["targets"]["action"][2]
-    ),
-    "control: how unlikely the action is": lambda row: -row["targets"]["action"][0],
-    "control: length of the prompt": lambda row: float(row["tokens"]),
-}
 
 
 if __name__ == "__main__":

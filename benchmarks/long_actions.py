@@ -3,7 +3,8 @@
     python benchmarks/long_actions.py FOLDER --template benchmarks/chatml_tools.jinja --tokens 8000
 
 The transcript is made of episodes of the agent register (`whyformer.facts.episode`) one after the other, the last one
-with an injected order. Every run replaces benchmarks/results/long_actions.json.
+with an injected order. A run replaces the row of its model, length and threads in
+benchmarks/results/long_actions.json.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def main() -> None:
         "notes": list(action.notes),
     }
     print(json.dumps(figures, indent=1))
-    options.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    rows = json.loads(options.out.read_text(encoding="utf-8")) if options.out.is_file() else []
+    kept = [row for row in rows if any(row[name] != figures[name] for name in ("model", "tokens", "threads"))]
+    options.out.write_text(json.dumps([*kept, figures], indent=1) + "\n", encoding="utf-8")
 
 
 def transcript(model: Any, tokens: int) -> tuple[list[dict[str, Any]], Any]:

@@ -4,6 +4,8 @@ The model has the shape of SmolLM2-135M (30 blocks, 9 heads, 3 of them for keys)
 depend on them. Each method runs in a process of its own, which gives its peak of memory.
 
 python benchmarks/long_prompts.py --out benchmarks/results/long_prompts.json
+
+Rows that the file has already stay, unless they are measured again.
 """
 
 from __future__ import annotations
@@ -63,16 +65,27 @@ def main() -> None:
     if options.one:
         print(json.dumps(measure(options.methods[0], options.tokens[0], options.threads)))
         return
-    rows = []
+    rows = known_rows(options.out, options.threads)
     for tokens in options.tokens:
         for method in options.methods:
             command = [sys.executable, __file__, "--one", "--tokens", str(tokens), "--methods", method]
             command += ["--threads", str(options.threads)]
             figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-            rows.append({"method": method, "tokens": tokens} | {name: round(x, 2) for name, x in figures.items()})
-            print(rows[-1], flush=True)
-    if options.out:
-        options.out.write_text(json.dumps({"threads": options.threads, "rows": rows}, indent=1) + "\n")
+            rows[tokens, method] = {name: round(x, 2) for name, x in figures.items()}
+            print(method, tokens, rows[tokens, method], flush=True)
+            if options.out:
+                each = [{"method": method, "tokens": tokens} | row for (tokens, method), row in sorted(rows.items())]
+                options.out.write_text(json.dumps({"threads": options.threads, "rows": each}, indent=1) + "\n")
+
+
+def known_rows(file: Path | None, threads: int) -> dict[tuple[int, str], dict[str, float]]:
+    """The figures that a file has already, by length and method; a method measured again replaces its own."""
+    if file is None or not file.exists():
+        return {}
+    report = json.loads(file.read_text())
+    if report["threads"] != threads:
+        raise SystemExit(f"{file} was measured with {report['threads']} threads: use --threads, or another file.")
+    return {(row.pop("tokens"), row.pop("method")): row for row in report["rows"]}
 
 
 if __name__ == "__main__":

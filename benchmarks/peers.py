@@ -190,7 +190,7 @@ def prose_questions(loaded_model: LoadedModel, number: int) -> list[Question]:
     """Questions in natural prose, with the answer in the text's words, which the model takes from there."""
     writer, found = writer_of(loaded_model, batch=4), []
     for question in prose_passages(count(FIRST_PASSAGE), sentences=(PASSAGE[0], PASSAGE[1])):
-        (answer,) = asked(question, writer, ["verbatim"])
+        ((_, answer),) = asked([question], writer, ["verbatim"])
         if not answer.is_kept:
             continue
         messages = writer.messages(question.passage.prompt)
@@ -320,6 +320,25 @@ def flashtrace_method(name: str, *, method: str) -> Explainer:
     return Explainer(model, explain)
 
 
+def lxt_method(name: str) -> Explainer:
+    """AttnLRP by the library that its authors keep: it replaces the functions of transformers' own module."""
+    from lxt.efficient import monkey_patch
+    from transformers.models.llama import modeling_llama
+
+    monkey_patch(modeling_llama, verbose=False)
+    model, _ = plain_model(name, attn_implementation="eager")
+
+    def explain(question: Question) -> Scores:
+        prompt = question.prompt.ids
+        ids = torch.tensor([[*prompt, *response_ids(question).tolist()]])
+        embeddings = model.get_input_embeddings()(ids).detach().requires_grad_()
+        logs = model(inputs_embeds=embeddings, use_cache=False).logits[0, len(prompt) - 1 : -1].log_softmax(dim=-1)
+        logs.gather(1, response_ids(question)[:, None]).sum().backward()
+        return question.pooled((embeddings * embeddings.grad)[0, : len(prompt)].sum(dim=-1).detach())
+
+    return Explainer(model, explain)
+
+
 def context_cite_method(name: str) -> Explainer:
     from context_cite import ContextCiter
     from context_cite.context_partitioner import BaseContextPartitioner
@@ -403,7 +422,9 @@ REAL_METHODS: dict[str, dict[str, Maker]] = {
     },
     "flashtrace": METHODS["flashtrace"],
     "context-cite": METHODS["context-cite"],
+    "lxt": {"AttnLRP": lxt_method},
 }
+LIBRARIES = (*METHODS, "lxt")
 
 
 @contextmanager
@@ -451,8 +472,10 @@ def ask(explainer: Explainer, question: Question) -> tuple[Scores, dict[str, flo
     return np.asarray(scores, dtype=np.float64), {"seconds": seconds, **counts}
 
 
-def measure(makers: Mapping[Key, Maker], model: str, number: int) -> dict[Key, dict[str, Any]]:
-    """The figures of each method, or why it has none. All methods take a question before the next one comes."""
+def measure(
+    makers: Mapping[Key, Maker], model: str, number: int, save: Callable[[dict[Key, dict[str, Any]]], None]
+) -> dict[Key, dict[str, Any]]:
+    """The figures of each method, or why it has none, saved after each question, which all methods take in turn."""
     questions = QUESTIONS[model](load(folder_of(model), device="cpu"), number)
     explainers, reasons = {}, {}
     for key, make in makers.items():
@@ -466,16 +489,19 @@ def measure(makers: Mapping[Key, Maker], model: str, number: int) -> dict[Key, d
                 if answer:
                     scores[key], cost = answer
                     records[key].append(cost)
-        for key, figures in question.figures(scores).items():
-            records[key][-1] |= figures
+        for key, own in question.figures(scores).items():
+            records[key][-1] |= own
         print(f"{model}: {place} of {len(questions)}", flush=True)
-    return {key: {"reason": reasons[key]} if reasons[key] else summary(records[key]) for key in makers}
+        figures = {key: {"reason": reasons[key]} if reasons[key] else summary(records[key]) for key in makers}
+        save(figures)
+    return figures
 
 
 def summary(records: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The median of the seconds, the mean of the rest."""
+    """The median of the seconds, the mean of the rest, and of how many questions."""
     means = {name: round(float(np.mean([record[name] for record in records])), 3) for name in records[0]}
-    return means | {"seconds": round(statistics.median(record["seconds"] for record in records), 4)}
+    seconds = round(statistics.median(record["seconds"] for record in records), 4)
+    return {"questions": len(records), **means, "seconds": seconds}
 
 
 def version(library: str) -> str:
@@ -493,12 +519,12 @@ def merged(old: Mapping[str, Any], settings: Mapping[str, Any], libraries: Mappi
                 f"{name}: {old.get(name)} in the file, {value} now. Run all libraries, or as those have been."
             )
     rows = {**old.get("libraries", {}), **libraries}
-    return {**settings, "libraries": {name: rows[name] for name in METHODS if name in rows}}
+    return {**settings, "libraries": {name: rows[name] for name in LIBRARIES if name in rows}}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peer", action="append", choices=METHODS, help="a library; all of them unless given")
+    parser.add_argument("--peer", action="append", choices=LIBRARIES, help="a library; all of them unless given")
     parser.add_argument("--model", choices=[name for name in QUESTIONS if name not in BUNDLED], help="a real model")
     parser.add_argument("--questions", type=int, default=20)
     parser.add_argument("--reviews", type=int, default=len(REVIEWS))
@@ -507,8 +533,8 @@ def main() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
-    peers = arguments.peer or list(METHODS)
     methods = REAL_METHODS if arguments.model else METHODS
+    peers = arguments.peer or list(methods)
     numbers = {"mini-llm": arguments.questions, "mini-gpt": arguments.reviews}
     if arguments.model:
         numbers = {arguments.model: arguments.questions}
@@ -522,18 +548,31 @@ def main() -> None:
     old = json.loads(arguments.out.read_text()) if arguments.peer and arguments.out and arguments.out.exists() else {}
     merged(old, settings, {})
     makers = {(peer, method): make for peer in peers for method, make in methods[peer].items()}
-    figures = {model: measure(makers, model, number) for model, number in numbers.items()}
-    libraries = {
+    figures: dict[str, dict[Key, dict[str, Any]]] = {}
+
+    def save(model: str, found: dict[Key, dict[str, Any]]) -> None:
+        figures[model] = found
+        if arguments.out:
+            libraries = _libraries(methods, peers, figures)
+            arguments.out.write_text(json.dumps(merged(old, settings, libraries), indent=1) + "\n")
+
+    for model, number in numbers.items():
+        measure(makers, model, number, partial(save, model))
+    for peer, method in makers:
+        print(f"{peer:14} {method:42} {' | '.join(str(rows[peer, method]) for rows in figures.values())}")
+
+
+def _libraries(
+    methods: Mapping[str, Mapping[str, Maker]], peers: Sequence[str], figures: Mapping[str, Mapping[Key, Any]]
+) -> dict[str, Any]:
+    """The figures of each library, with its version and those of what it runs on."""
+    return {
         peer: {
             "versions": {name: version(name) for name in dict.fromkeys((peer, "torch", "transformers"))},
             "methods": {method: {model: figures[model][peer, method] for model in figures} for method in methods[peer]},
         }
         for peer in peers
     }
-    for peer, method in makers:
-        print(f"{peer:14} {method:42} {' | '.join(str(rows[peer, method]) for rows in figures.values())}")
-    if arguments.out:
-        arguments.out.write_text(json.dumps(merged(old, settings, libraries), indent=1) + "\n")
 
 
 if __name__ == "__main__":

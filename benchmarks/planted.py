@@ -1,10 +1,13 @@
 """Does a survey find a cue that was planted in the training data, and leave clean models alone?
 
     PYTHONPATH=training python benchmarks/planted.py [--kinds word stamp …] [--check]
+    PYTHONPATH=training python benchmarks/planted.py --shard 0/4 --folder PART_0
+    PYTHONPATH=training python benchmarks/planted.py --merge PART_0 PART_1 …
 
 Trains tiny models (`training/planted_models.py`) and surveys each over samples that it has not seen: like those of
 its training, and others in which the correlation of the cue with the label is another one. The survey is not told of
-the cue; only of a clean model it is, which makes a false driver more likely. Rows are written to
+the cue; only of a clean model it is, which makes a false driver more likely. Pictures are given with the masks of
+their objects; those with a stamp once more without. Rows are written to
 benchmarks/results/planted/KIND.json as they come: a stopped run goes on. Seconds are of processor time, of one thread.
 """
 
@@ -14,9 +17,10 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,7 @@ import torch
 import planted_pictures
 import planted_texts
 from planted_baselines import by_counts, by_label, by_label_of_regions, by_mean_attribution, rank_of
+from planted_effects import fresh_effects
 from planted_models import CUES, Labelled, accuracy, cue_effect, examples_of, planted_data, train
 from planted_pictures import STAMP, LabelledPictures
 from planted_texts import LabelledTexts
@@ -35,16 +40,19 @@ from whyformer.surveys.scored_samples import ScoredSample, cluster_cue
 from whyformer.surveys.survey_records import SurveyRecords
 
 FOLDER = Path(__file__).parent / "results" / "planted"
-MODELS, FEW = 20, 5  # for clean models and a strength of .8, and for the others
 STRONG = 0.8
-STRENGTHS = (0.2, 0.4, 0.6, 1.0)  # the others
+STRENGTHS = (1.0, 0.6, 0.4, 0.2)  # the others
 MANY_KINDS = ("word", "stamp")
-GRADED_KINDS = ("word", "phrase", "stamp")  # at all strengths
+MODELS = {True: 20, False: 10}  # of each kind, strong and clean: of these two, and of the others
+GRADED = {True: 10, False: 5}  # at each other strength
+COMPLETE_MODELS = 20  # of these two kinds at strength 1
 TRAINING = 1500
 SURVEYED = {"text": 400, "picture": 120}
+FRESH_TEXTS = 1000
 APART = 1_000_000  # between the seeds of training and of what is surveyed
 CAPTION = (slice(52, 62), slice(6, 44))  # rows and columns of the written word
-REGIONS = {"stamp": ("top left corner",), "caption": ("bottom left corner",)}
+PLACES = {"stamp": (STAMP, STAMP), "caption": CAPTION}
+REGIONS = {"stamp": ("top left corner",), "caption": ("bottom edge", "bottom left corner")}
 BACKGROUND = ("background", "likely background", "border")
 
 
@@ -61,35 +69,44 @@ class Trial:
     def key(self) -> str:
         return f"{self.kind} {self.trained:g} {self.surveyed:g} {self.seed}"
 
+    @property
+    def model(self) -> tuple[str, float, int]:
+        """The trials of one model follow each other."""
+        return self.kind, self.trained, self.seed
+
 
 def trials(kinds: Sequence[str]) -> Iterator[Trial]:
-    """The most important first: strong and clean models, seed by seed."""
-    for kind in kinds:
-        for seed in range(MODELS if kind in MANY_KINDS else FEW):
-            for trained in (STRONG, 0.0):
-                for surveyed in (STRONG, 0.0):
-                    yield Trial(kind, trained, surveyed, seed)
-    for kind in kinds:
-        for strength in STRENGTHS if kind in GRADED_KINDS else ():
-            for seed in range(FEW):
-                yield Trial(kind, strength, strength, seed)
+    """The most important first: strong and clean models, then other strengths; seed by seed, all kinds in turn."""
+    for is_many in (True, False):
+        own = [kind for kind in kinds if (kind in MANY_KINDS) == is_many]
+        for seed, kind, trained in product(range(MODELS[is_many]), own, (STRONG, 0.0)):
+            for surveyed in (STRONG, 0.0):
+                yield Trial(kind, trained, surveyed, seed)
+    for seed, strength, kind in product(range(COMPLETE_MODELS), STRENGTHS, kinds):
+        is_many = kind in MANY_KINDS
+        if seed < (COMPLETE_MODELS if is_many and strength == 1 else GRADED[is_many]):
+            yield Trial(kind, strength, strength, seed)
+
+
+def shard(every: Iterable[Trial], number: int, count: int) -> Iterator[Trial]:
+    """One of `count` parts of the trials; those of a model stay together."""
+    for place, (_, own) in enumerate(groupby(every, key=lambda trial: trial.model)):
+        if place % count == number:
+            yield from own
 
 
 def run(trial: Trial) -> dict[str, Any]:
     """Train, survey, and list the drivers in other ways."""
     model, processor, seconds = trained_model(trial.kind, trial.trained, trial.seed)
-    start = time.process_time()
     is_text = trial.kind in planted_texts.CUES
     held_out = planted_data(trial.kind, trial.surveyed, SURVEYED["text" if is_text else "picture"], trial.seed + APART)
-    with tempfile.TemporaryDirectory() as folder:
-        journal = Path(folder) / "survey.jsonl"
-        told = told_cues(trial) if not trial.trained else ()
-        rows = rows_of(held_out, trial.kind)
-        result = survey(model, rows, processor=processor, should_ignore=told, journal=journal)
-        samples = list(SurveyRecords(Journal(journal)))
+    told = told_cues(trial) if not trial.trained else ()
+    start = time.process_time()
+    result, samples = surveyed(model, processor, rows_of(held_out), told)
     finished = time.process_time()
-    planted = planted_names(trial.kind, samples, held_out)
-    return {
+    clusters = planted_clusters(samples, held_out, trial.kind)
+    planted = planted_names(trial.kind, held_out, clusters)
+    row = {
         **asdict(trial),
         "accuracy": round(accuracy(model, processor, planted_data(trial.kind, 0.0, 300, trial.seed + 2 * APART)), 3),
         "effect": round(cue_effect(model, processor, trial.kind, trial.seed + 3 * APART), 3),
@@ -97,6 +114,31 @@ def run(trial: Trial) -> dict[str, Any]:
         "others": others(samples, held_out, planted),
         "seconds": [seconds, round(finished - start, 1)],
     }
+    if clusters:
+        row["clusters"] = clusters
+    if trial.trained not in (STRONG, 0.0):
+        return row
+    if isinstance(held_out, LabelledTexts):
+        fresh = planted_data(trial.kind, trial.surveyed, FRESH_TEXTS, trial.seed + 4 * APART)
+        row["fresh"] = fresh_effects(model, processor, fresh.texts, driving_words(result))
+    elif trial.kind == "stamp" and trial.trained == trial.surveyed == STRONG:
+        bare, own = surveyed(model, processor, rows_of(held_out, masked=False), told)
+        own_clusters = planted_clusters(own, held_out, trial.kind)
+        row["without_masks"] = survey_row(bare, planted_names(trial.kind, held_out, own_clusters))
+    return row
+
+
+def surveyed(model: Any, processor: Any, rows: list[Any], told: Sequence[str]) -> tuple[Survey, list[ScoredSample]]:
+    """A survey, and the samples that it scored."""
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Path(folder) / "survey.jsonl"
+        result = survey(model, rows, processor=processor, should_ignore=told, journal=journal)
+        return result, list(SurveyRecords(Journal(journal)))
+
+
+def driving_words(result: Survey) -> list[tuple[str, str]]:
+    """The proven words, each with the answer that it drives."""
+    return [(one.cue.name, str(one.answer)) for one in result.drivers if one.cue.kind == "word" and one.answer]
 
 
 @lru_cache(maxsize=1)
@@ -112,44 +154,49 @@ def told_cues(trial: Trial) -> tuple[str, ...]:
     return (planted_texts.CUES[trial.kind],) if trial.kind in planted_texts.CUES else REGIONS.get(trial.kind, ())
 
 
-def rows_of(data: Labelled, kind: str) -> list[Any]:
+def rows_of(data: Labelled, *, masked: bool = True) -> list[Any]:
     if isinstance(data, LabelledTexts):
         return [(text, planted_texts.LABELS[label]) for text, label in zip(data.texts, data.labels, strict=True)]
     rows = [
         {"image": image, "label": planted_pictures.LABELS[label]}
         for image, label in zip(examples_of(data), data.labels.tolist(), strict=True)
     ]
-    if kind in ("texture", "cast"):
+    if masked:
         rows = [row | {"mask": mask} for row, mask in zip(rows, data.masks, strict=True)]
     return rows
 
 
-def planted_names(kind: str, samples: Sequence[ScoredSample], data: Labelled) -> Callable[[str], bool]:
+def planted_names(kind: str, data: Labelled, clusters: dict[str, list[float]]) -> Callable[[str], bool]:
     """Whether a cue of this name is the planted one: shares a word with it, or is the place or patches that it has."""
     if isinstance(data, LabelledTexts):
         words = set(planted_texts.CUES[kind].split())
         return lambda name: not words.isdisjoint(name.split())
-    names = {*REGIONS.get(kind, BACKGROUND)}
-    if kind in REGIONS:
-        names |= set(planted_clusters(samples, data, (STAMP, STAMP) if kind == "stamp" else CAPTION))
-    return names.__contains__
+    own = {name for name, (planted, _) in clusters.items() if planted >= 0.5}
+    return {*REGIONS.get(kind, BACKGROUND), *own}.__contains__
 
 
-def planted_clusters(
-    samples: Sequence[ScoredSample], data: LabelledPictures, place: tuple[slice, slice]
-) -> Iterator[str]:
-    """The clusters half of whose patches show the cue."""
+def planted_clusters(samples: Sequence[ScoredSample], data: Labelled, kind: str) -> dict[str, list[float]]:
+    """For each cluster the share of its patches that show the cue, and the share of the cue's patches that it has."""
+    if not isinstance(data, LabelledPictures) or kind not in PLACES:
+        return {}
     shown = np.zeros(data.pixels.shape[1:3])
-    shown[place] = 1
-    patches: dict[int, list[bool]] = {}
+    shown[PLACES[kind]] = 1
+    counts: dict[int, np.ndarray] = {}  # of the patches of a cluster, and of those of the cue
     for sample in samples:
         if sample.clusters is None or sample.grid is None:
             continue
         rows, columns = sample.grid
         inside = shown.reshape(rows, len(shown) // rows, columns, -1).any(axis=(1, 3)).ravel()
-        for cluster, is_inside in zip(sample.clusters.tolist(), inside.tolist(), strict=True):
-            patches.setdefault(cluster, []).append(is_inside and bool(data.has_cue[sample.number]))
-    yield from (cluster_cue(one).name for one, own in patches.items() if one >= 0 and np.mean(own) >= 0.5)
+        inside = inside & bool(data.has_cue[sample.number])
+        for cluster in np.unique(sample.clusters).tolist():
+            own = sample.clusters == cluster
+            counts[cluster] = counts.get(cluster, np.zeros(2)) + np.array([own.sum(), (own & inside).sum()])
+    every = max(1.0, float(sum(own[1] for own in counts.values())))
+    return {
+        cluster_cue(cluster).name: [round(own[1] / own[0], 3), round(own[1] / every, 3)]
+        for cluster, own in sorted(counts.items())
+        if cluster >= 0
+    }
 
 
 def survey_row(result: Survey, is_planted: Callable[[str], bool]) -> dict[str, Any]:
@@ -172,12 +219,15 @@ def survey_row(result: Survey, is_planted: Callable[[str], bool]) -> dict[str, A
 
 def others(samples: Sequence[ScoredSample], data: Labelled, is_planted: Callable[[str], bool]) -> dict[str, Any]:
     """The place of the cue by other means, and whether they report it."""
-    by_labels = (
-        by_label(data.texts, data.labels)
-        if isinstance(data, LabelledTexts)
-        else by_label_of_regions(examples_of(data), data.labels)
-    )
-    lists = {"attribution": by_mean_attribution(samples), "counts": by_counts(samples), "label": by_labels}
+    texts = isinstance(data, LabelledTexts)
+    answers = [int(sample.answer == (planted_texts if texts else planted_pictures).LABELS[1]) for sample in samples]
+    by_labels = partial(by_label, data.texts) if texts else partial(by_label_of_regions, examples_of(data))
+    lists = {
+        "attribution": by_mean_attribution(samples),
+        "counts": by_counts(samples),
+        "answer": by_labels(answers),
+        "label": by_labels(data.labels),
+    }
     return {
         name: {"rank": rank_of(own.names, is_planted), "reported": any(map(is_planted, own.reported))}
         for name, own in lists.items()
@@ -188,21 +238,52 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", choices=CUES, default=list(CUES))
     parser.add_argument("--check", action="store_true", help="one trial of each kind, printed only")
+    parser.add_argument("--shard", default="0/1", help="a part of the trials, such as 2/4")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where rows are written")
+    parser.add_argument("--merge", type=Path, nargs="+", help="folders of parts to put together")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.check:
         for kind in options.kinds:
             print(json.dumps(run(Trial(kind, STRONG, STRONG, 0)), indent=1))
         return
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for trial in trials(options.kinds):
-        file = FOLDER / f"{trial.kind}.json"
-        rows = json.loads(file.read_text()) if file.is_file() else {}
-        if trial.key not in rows:
+    options.folder.mkdir(parents=True, exist_ok=True)
+    if options.merge:
+        merge(options.merge, options.folder)
+        return
+    number, count = map(int, options.shard.split("/"))
+    for trial in shard(trials(options.kinds), number, count):
+        file = options.folder / f"{trial.kind}.json"
+        rows = read_rows(file)
+        if trial.key in rows:
+            continue
+        try:
             rows[trial.key] = row = run(trial)
-            lines = (f"{json.dumps(key)}: {json.dumps(one, ensure_ascii=False)}" for key, one in rows.items())
-            file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-            print(trial.key, row["survey"]["rank"], row["seconds"], flush=True)
+        except Exception as error:  # one bad trial must not end the others
+            print(trial.key, f"{type(error).__name__}: {error}", flush=True)
+            continue
+        write_rows(file, rows)
+        print(trial.key, row["survey"]["rank"], row["seconds"], flush=True)
+
+
+def merge(parts: Sequence[Path], folder: Path) -> None:
+    """Put the rows of several folders together, in the order of the trials."""
+    for kind in CUES:
+        rows: dict[str, Any] = {}
+        for part in parts:
+            rows |= read_rows(part / f"{kind}.json")
+        if rows:
+            write_rows(folder / f"{kind}.json", {one.key: rows[one.key] for one in trials([kind]) if one.key in rows})
+
+
+def read_rows(file: Path) -> dict[str, Any]:
+    rows: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+    return rows
+
+
+def write_rows(file: Path, rows: dict[str, Any]) -> None:
+    lines = (f"{json.dumps(key)}: {json.dumps(one, ensure_ascii=False)}" for key, one in rows.items())
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":

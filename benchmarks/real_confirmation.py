@@ -3,14 +3,16 @@
     python benchmarks/real_confirmation.py SmolLM2.jsonl.gz Qwen2.5-Coder.jsonl.gz \
         --out benchmarks/results/real_confirmation.json
 
-The files are those of `real_responses.py`, of seeds that chose nothing. The default is compared with every other method
-on the questions that both explained, by paired permutation tests that are corrected by Holm's procedure.
+The files are those of `real_responses.py`, of seeds that chose nothing. The default is compared with the other
+candidates and the controls, on the questions that both explained, by paired permutation tests that are corrected by
+Holm's procedure.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from real_response_summary import conditions, measures
-from real_responses import lines_of
+from real_responses import CONTROLS, COSINE, lines_of
 from whyformer.metrics.statistics import Interval, holm, interval, paired_comparison
 
+RULE = Path(__file__).with_name("response_candidates.toml")
 DEFAULT = "generic_attention focus=sources"
 TARGETS = {"SmolLM2": 0.95, "Qwen2.5-Coder": 0.90}  # of true sentences first, for answers in the text's own words
 NORMAL = 1.96  # standard deviations to either side that hold 95 %
@@ -40,8 +43,9 @@ def _cell(run: str, answers: str, lines: Lines) -> dict[str, Any]:
     questions = {line["seed"]: line for line in lines if line["method"] == ""}
     kept = {seed: line for seed, line in questions.items() if line["kept"]}
     found: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
+    named = {DEFAULT, *CONTROLS, COSINE, *candidates()}
     for line in lines:
-        if line["method"] and line["seed"] in kept and "error" not in line:
+        if line["method"] in named and line["seed"] in kept and "error" not in line:
             found[line["method"]][line["seed"]] = measures(kept[line["seed"]], line)
     return {
         "run": run,
@@ -50,6 +54,12 @@ def _cell(run: str, answers: str, lines: Lines) -> dict[str, Any]:
         "target": TARGETS.get(run) if answers == "verbatim" else None,
         "methods": dict(sorted(_methods(found).items(), key=lambda item: -item[1]["top 1"][0])),
     }
+
+
+def candidates() -> list[str]:
+    """The candidates of response_candidates.toml."""
+    rule: dict[str, list[str]] = tomllib.loads(RULE.read_text(encoding="utf-8"))
+    return rule["candidates"]
 
 
 def _methods(found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -62,7 +72,6 @@ def _methods(found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, 
         average_precision = interval(_values(by_seed, by_seed, "AUPRC"))
         for figure, ends in (("top 1", share(_values(by_seed, by_seed, "top 1"))), ("AUPRC", average_precision)):
             row[figure] = [round(end, 4) for end in (ends.value, ends.low, ends.high)]
-        row["seconds"] = round(float(np.median(_values(by_seed, by_seed, "seconds"))), 2)
         rows[name] = row
     for (name, (one, count)), p in zip(compared.items(), corrected, strict=True):
         ends = one.difference
@@ -100,7 +109,7 @@ def main() -> None:
         print(f"\n{cell['run']}, {cell['answers']}, {cell['dtype']}: {cell['kept']} of {cell['tried']} questions kept")
         for name, row in cell["methods"].items():
             value, low, high = row["top 1"]
-            print(f"  {name:50} {value:6.1%} [{low:.1%}, {high:.1%}]  n={row['n']}  {row['seconds']} s")
+            print(f"  {name:50} {value:6.1%} [{low:.1%}, {high:.1%}]  n={row['n']}")
     if options.out:
         options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 

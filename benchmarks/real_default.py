@@ -104,8 +104,7 @@ def _half(cells: Cells, candidates: Sequence[str], figures: Sequence[str], half:
             for figure in figures:
                 one = interval(values(cells, cell, name, figure, half))
                 row[figure] = [round(end, 4) for end in (one.value, one.low, one.high)]
-            seconds = values(cells, cell, name, "seconds", half)
-            rows.append(row | {"n": len(seconds), "seconds": round(float(np.median(seconds)), 3)})
+            rows.append(row | {"n": len(values(cells, cell, name, figures[0], half))})
     return rows
 
 

@@ -3,8 +3,9 @@
     python benchmarks/real_encoder_pairs.py measure FOLDER --out minilm.jsonl
     python benchmarks/real_encoder_pairs.py summarise *.jsonl --out benchmarks/results/real_encoder_pairs.json
 
-Each pair shares one fact among unrelated sentences, in the same or in other words. Pairs are kept of which the fact is
-what the model compares: without it, the similarity drops the most in either text. A run goes on where its file ends.
+Each pair tells one event in other words, among events that are not shared (overlaps.py). Pairs are kept of which the
+event is what the model compares: without it, the similarity drops the most in either text. A run goes on where its file
+ends.
 """
 
 from __future__ import annotations
@@ -49,22 +50,25 @@ DRAWS = 1000  # of the bootstrap over pairs
 def measure(options: argparse.Namespace) -> None:
     """Explain the similarity of every pair by every method that its lines lack."""
     torch.set_num_threads(1)
-    model = whyformer.load(options.model, device="cpu", dtype="float32")
+    model = whyformer.load(options.model, device=options.device, dtype="float32")
+    end = time.monotonic() + options.time
     known = _known(options.out)
     for pair in overlaps(options.pairs, options.first):
+        if time.monotonic() > end:
+            break
         texts = [" ".join(sentences) for sentences in pair.texts]
         for name in ("leave one out", *(one for one in (*CONTROLS, *options.methods) if one != "leave one out")):
             if (pair.seed, name) in known:
                 continue
-            start = time.process_time()
+            start = time.perf_counter()
             try:
                 scores = _control(name, pair, model) if name in CONTROLS else _scores(name, texts, pair, model)
             except whyformer.UnsupportedModel as error:
                 _write(options.out, seed=pair.seed, method=name, error=str(error))
                 continue
-            seconds = round(time.process_time() - start, 3)
+            seconds = round(time.perf_counter() - start, 3)
             found = {"scores": [[round(float(x), 6) for x in each] for each in scores], "seconds": seconds}
-            _write(options.out, seed=pair.seed, wording=pair.wording, places=pair.places, method=name, **found)
+            _write(options.out, seed=pair.seed, places=pair.places, method=name, **found)
         print(f"pair {pair.seed}", flush=True)
 
 
@@ -131,28 +135,28 @@ def _less(texts: tuple[tuple[str, ...], tuple[str, ...]], side: int, number: int
 @torch.no_grad()
 def _similarity(texts: tuple[tuple[str, ...], ...], model: whyformer.LoadedModel) -> float:
     """The cosine of the two embeddings, the mean of the states of all tokens."""
-    batch = model.tokenizer([" ".join(own) for own in texts], padding=True, return_tensors="pt")
+    batch = model.tokenizer([" ".join(own) for own in texts], padding=True, return_tensors="pt").to(model.model.device)
     states, mask = model.model(**batch).last_hidden_state, batch["attention_mask"][..., None]
     one, two = (states * mask).sum(dim=1) / mask.sum(dim=1)
     return float(torch.nn.functional.cosine_similarity(one, two, dim=0))
 
 
 def summary(paths: Iterable[Path]) -> dict[str, Any]:
-    """Figures by model, wording and method, of the pairs whose fact the model itself compares."""
+    """Figures by model and method, of the pairs whose event the model itself compares."""
     report: dict[str, Any] = {}
     for path in paths:
         by_pair: dict[int, dict[str, Mapping[str, Any]]] = defaultdict(dict)
         for line in map(json.loads, path.read_text().splitlines()):
             by_pair[line["seed"]][line["method"]] = line
-        report[path.stem] = {}
-        for wording in ("same", "other"):
-            own = [lines for lines in by_pair.values() if lines["leave one out"]["wording"] == wording]
-            kept = [lines for lines in own if all(_hits(lines["leave one out"]))]
-            names = dict.fromkeys(name for lines in kept for name, line in lines.items() if "scores" in line)
-            methods = {name: _figures([lines[name] for lines in kept if name in lines]) for name in names}
-            ordered = dict(sorted(methods.items(), key=lambda item: -item[1]["first"]))
-            refused = {name: line["error"] for lines in own for name, line in lines.items() if "error" in line}
-            report[path.stem][wording] = {"pairs": len(own), "kept": len(kept), "methods": ordered, "refused": refused}
+        own = [lines for lines in by_pair.values() if "leave one out" in lines]
+        kept = [lines for lines in own if all(_hits(lines["leave one out"]))]
+        names = dict.fromkeys(name for lines in kept for name, line in lines.items() if "scores" in line)
+        methods = {name: _figures([lines[name] for lines in kept if name in lines]) for name in names}
+        ordered = dict(sorted(methods.items(), key=lambda item: -item[1]["first"]))
+        refused = {name: line["error"] for lines in own for name, line in lines.items() if "error" in line}
+        sizes = [1 / len(scores) for lines in kept for scores in lines["leave one out"]["scores"]]
+        about = {"pairs": len(own), "kept": len(kept), "chance": round(float(np.mean(sizes)), 4)}
+        report[path.stem] = {**about, "methods": ordered, "refused": refused}
     return report
 
 
@@ -191,9 +195,11 @@ def main() -> None:
     one = commands.add_parser("measure")
     one.add_argument("model", type=Path)
     one.add_argument("--out", type=Path, required=True)
-    one.add_argument("--pairs", type=int, default=60)
+    one.add_argument("--pairs", type=int, default=240)
     one.add_argument("--first", type=int, default=0, help="the first seed")
     one.add_argument("--methods", nargs="+", default=list(METHODS))
+    one.add_argument("--device", default="cpu")
+    one.add_argument("--time", type=float, default=float("inf"), help="seconds after which no pair is begun")
     two = commands.add_parser("summarise")
     two.add_argument("lines", type=Path, nargs="+")
     two.add_argument("--out", type=Path, required=True)

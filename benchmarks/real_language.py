@@ -17,7 +17,6 @@ from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
-    GgufConfig,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
@@ -56,6 +55,8 @@ def gguf_folder(parts: Sequence[tuple[Path, str]], folder: Path, dtype: str, sha
 
 def check_equal_logits(path: Path, folder: Path, dtype: str) -> None:
     """The folder gives what transformers gives that reads the GGUF file itself."""
+    from transformers import GgufConfig  # which transformers 4 lacks: peers.py runs there, too
+
     ids = AutoTokenizer.from_pretrained(folder)(SENTENCE, return_tensors="pt")["input_ids"]
     with tempfile.TemporaryDirectory() as empty, torch.no_grad():
         how = {"dtype": getattr(torch, dtype), "quantization_config": GgufConfig(dequantize=True)}

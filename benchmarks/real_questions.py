@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from whyformer.facts import Passage, prose
+from whyformer.facts import Passage, prose, word_overlap
 from whyformer.facts.prose_register import PROSE_DOMAINS
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ class Question:
             "causes": [list(cause) for cause in asked.causes],
         }
 
+    def overlap(self, answer: str) -> float:
+        """The largest share of an answer's content words that one of its sentences has."""
+        sentences = self.passage.sentences
+        return round(max(word_overlap(answer, sentences[number].text) for number in self.true), 4)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -51,8 +56,9 @@ class Answer:
     is_kept: bool
     figures: dict[str, Any]
 
-    def facts(self, subsets: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return {"text": self.text, "kept": self.is_kept, **self.figures, "subsets": list(subsets)}
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"text": self.text, "kept": self.is_kept, **self.figures}
 
 
 def questions(seeds: Iterable[int], *, sentences: tuple[int, int]) -> Iterator[Question]:
@@ -63,21 +69,27 @@ def questions(seeds: Iterable[int], *, sentences: tuple[int, int]) -> Iterator[Q
             yield Question(seed, passage)
 
 
-def asked(question: Question, writer: Writer, kinds: Sequence[str]) -> Iterator[Answer]:
-    """Each kind of answer to a question, with the decision whether it is kept."""
-    about, whole, shorter = question.passage.question, question.passage.prompt, question.passage.without(question.true)
+def asked(questions: Sequence[Question], writer: Writer, kinds: Sequence[str]) -> Iterator[tuple[Question, Answer]]:
+    """Each kind of answer to each question, with the decision whether it is kept."""
+    prompts = [(one.passage.prompt, one.passage.without(one.true)) for one in questions]
     if "verbatim" in kinds:
-        with_them, without_them = writer.log_probabilities([whole, shorter], about.answer)
-        loss = with_them - without_them
-        yield Answer("verbatim", about.answer, loss >= LEAST_LOSS, {"loss": round(loss, 4)})
+        answers = [one.passage.question.answer for one in questions]
+        requests = [(prompt, answer) for pair, answer in zip(prompts, answers, strict=True) for prompt in pair]
+        values = iter(writer.log_probabilities(requests))
+        for question, answer in zip(questions, answers, strict=True):
+            loss = next(values) - next(values)
+            yield question, Answer("verbatim", answer, loss >= LEAST_LOSS, {"loss": round(loss, 4)})
     others = [kind for kind in ("reworded", "own") if kind in kinds]
     if not others:
         return
-    own, other = writer.write(whole), writer.write(shorter)
-    is_kept = says(own, question) and not says(other, question)
-    figures = {"own": own, "own_without": other}
-    for kind in others:
-        yield Answer(kind, about.reworded if kind == "reworded" else own, is_kept, figures)
+    written = iter(writer.write([prompt for pair in prompts for prompt in pair]))
+    for question in questions:
+        own, other = next(written), next(written)
+        is_kept = says(own, question) and not says(other, question)
+        figures = {"own": own, "own_without": other}
+        for kind in others:
+            text = question.passage.question.reworded if kind == "reworded" else own
+            yield question, Answer(kind, text, is_kept, figures)
 
 
 def says(text: str, question: Question) -> bool:

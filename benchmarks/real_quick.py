@@ -14,11 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from ctypes.util import find_library
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import real_encoder_pairs
 import real_response_summary
@@ -51,21 +50,15 @@ def responses(path: Path) -> tuple[str, list[Row]]:
 
 def encoders(path: Path) -> tuple[str, list[Row]]:
     (found,) = real_encoder_pairs.summary([path]).values()
-    kept, pairs = (sum(own[name] for own in found.values()) for name in ("kept", "pairs"))
-    names = list(dict.fromkeys(name for own in found.values() for name in own["methods"]))
-    return f"{kept} of {pairs} pairs", [(name, _mean(found, name)) for name in names]
+    return f"{found['kept']} of {found['pairs']} pairs", [
+        (name, one["first"]) for name, one in found["methods"].items()
+    ]
 
 
 def speech(path: Path) -> tuple[str, list[Row]]:
     (found,) = real_speech_times.summary([path]).values()
     about = f"{found['words explained']} words of {found['utterances']} sentences"
     return about, [(name, one["hit"]) for name, one in found["methods"].items()]
-
-
-def _mean(found: Mapping[str, Any], name: str) -> float:
-    """The share of pairs of either wording whose shared sentence is first."""
-    own = [(one["methods"][name]["first"], one["methods"][name]["pairs"]) for one in found.values() if one["kept"]]
-    return sum(first * pairs for first, pairs in own) / sum(pairs for _, pairs in own)
 
 
 SUITES = {

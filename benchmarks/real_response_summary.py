@@ -17,6 +17,20 @@ DRAWS = 1000  # of the bootstrap
 Line = Mapping[str, Any]
 
 
+def with_costs(report: dict[str, Any], costs: Iterable[Line]) -> dict[str, Any]:
+    """The report with the seconds of each method that another run had, as medians over its lines, and no others."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for line in costs:
+        if line["method"] and "error" not in line:
+            seconds[line["method"]].append(line["seconds"])
+    for kinds in report.values():
+        for found in kinds.values():
+            for name, one in found["methods"].items():
+                one.pop("seconds", None)
+                one |= {"seconds": round(float(np.median(seconds[name])), 3)} if name in seconds else {}
+    return report
+
+
 def summary(lines: Iterable[Line]) -> dict[str, Any]:
     """Figures by run, kind of answer and method; the run of a shard is the name of its file before `-shard`."""
     questions: dict[tuple[str, int, str], Line] = {}
@@ -39,7 +53,13 @@ def summary(lines: Iterable[Line]) -> dict[str, Any]:
                 if (one, other) == (run, kind)
             }
             ordered = sorted(methods.items(), key=lambda item: -item[1].get("top 1", 0.0))
-            report[run][kind] = {"tried": len(tried), "kept": len(kept), "methods": dict(ordered)}
+            overlaps = [line["overlap"] for line in kept.values() if "overlap" in line]
+            report[run][kind] = {
+                **conditions(tried),
+                "overlap": round(float(np.mean(overlaps)), 3) if overlaps else None,
+                "highest overlap": max(overlaps, default=None),
+                "methods": dict(ordered),
+            }
     return report
 
 
@@ -75,7 +95,6 @@ def measures(question: Line, line: Line) -> dict[str, Any]:
         "AUPRC": source_average_precision(scores, truth),
         "LDS": lds,
         **{f"top {k} drop": line["drops"].get(k, float("nan")) for k in TOP},
-        "seconds": line["seconds"],
         "sentences": question["sentences"],
         "position": min(2, 3 * best // len(scores)),
         "hops": question["hops"],
@@ -107,7 +126,6 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             draws = np.random.default_rng(0).integers(len(values), size=(DRAWS, len(values)))
             interval = np.percentile(values[draws].mean(axis=1), (2.5, 97.5))
             found[f"{name}, 95 %"] = [round(float(end), 4) for end in interval]
-    found["seconds"] = round(float(np.median([row["seconds"] for row in measured])), 4)
     groups = {
         "length": {
             f"{low} to {high}": [row for row in measured if low <= row["sentences"] <= high] for low, high in LENGTHS
@@ -137,6 +155,6 @@ def text_of(report: Mapping[str, Any]) -> str:
                     continue
                 drop, lds = one.get("top 1 drop", float("nan")), one.get("LDS", float("nan"))
                 figures_of = f"AUPRC {one['AUPRC']:.3f}  drop {drop:6.2f}  LDS {lds:6.3f}"
-                cost = f"{one['seconds']:8.3f} s  n={one['questions']}"
+                cost = f"{one.get('seconds', float('nan')):8.3f} s  n={one['questions']}"
                 lines.append(f"  {method:38} top 1 {one['top 1']:6.1%}  {figures_of}  {cost}")
     return "\n".join(lines)

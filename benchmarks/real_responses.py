@@ -2,12 +2,14 @@
 
     python benchmarks/real_responses.py measure FOLDER --out smollm2.jsonl --questions 200
     python benchmarks/real_responses.py measure FOLDER --out q-shard0.jsonl --device cuda --dtype bfloat16 --shard 0/2
-    python benchmarks/real_responses.py summarise smollm2.jsonl q-shard*.jsonl --out FILE.json
+    python benchmarks/real_responses.py summarise smollm2.jsonl q-shard*.jsonl --costs costs.jsonl --out FILE.json
 
 Questions are those of the prose register (`whyformer.facts.prose`). Answers in the text's own words are kept where the
 model gives them at least one nat less without their sentences, answers in other words and the model's own where it
 answers right by itself with these sentences and not without. A run goes on where its file ends; the lines of several
-runs are merged by `summarise`. Measuring needs torch, transformers and the packages that whyformer itself imports.
+runs are merged by `summarise`. Seconds are those of another run, which takes one question at a time on a quiet
+processor (`--together 1`, the default). Measuring needs torch, transformers and the packages that whyformer itself
+imports.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import gzip
 import json
 import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,8 @@ import torch
 
 import whyformer
 from real_questions import ANSWERS, Question, asked, questions
-from real_writer import Writer, writer_of
+from real_writer import Drops, Writer, writer_of
+from whyformer.methods.registry import method_named
 from whyformer.metrics.source_measures import lexical_overlap, random_scores, recency
 
 MAIN = (
@@ -64,7 +68,6 @@ OTHERS = (
     "occlusion",
     "mask_regression",
 )
-CONTROLS = ("random", "recency", "lexical overlap")
 COSINE = "encoder cosine"  # a control that needs an encoder of sentences
 TOP = (1, 3, 5)
 
@@ -75,12 +78,12 @@ class Sink:
 
     path: Path
     known: set[tuple[int, str, str]] = field(default_factory=set)
-    dropped: set[tuple[int, str]] = field(default_factory=set)
+    answers: dict[tuple[int, str], str] = field(default_factory=dict)  # that are kept
 
     def note(self, line: Mapping[str, Any]) -> None:
         self.known.add((line["seed"], line["answer"], line["method"]))
-        if not line.get("kept", True):
-            self.dropped.add((line["seed"], line["answer"]))
+        if line.get("kept"):
+            self.answers[line["seed"], line["answer"]] = line["text"]
 
     def write(self, **line: Any) -> None:
         self.note(line)
@@ -101,96 +104,142 @@ def sink_of(path: Path) -> Sink:
     return sink
 
 
+@dataclass(frozen=True)
+class Case:
+    """A question and an answer to it that is explained."""
+
+    question: Question
+    kind: str
+    text: str
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        return [(one.start, one.end) for one in self.question.passage.sentences]
+
+    @property
+    def sentences(self) -> list[str]:
+        return [one.text for one in self.question.passage.sentences]
+
+    @property
+    def query(self) -> str:
+        """What a control compares the sentences with."""
+        return f"{self.question.passage.question.text} {self.text}"
+
+
+CONTROLS: dict[str, Callable[[Case], Sequence[float]]] = {
+    "random": lambda case: random_scores(len(case.places), seed=case.question.seed),
+    "recency": lambda case: recency(len(case.places)),
+    "lexical overlap": lambda case: lexical_overlap(case.sentences, case.query),
+}
+
+
 def measure(options: argparse.Namespace) -> None:
-    """Every question of this shard, with every method and control."""
+    """Every question of this shard, with every method and control, `--together` of them at once."""
     model = whyformer.load(options.model, device=options.device, dtype=options.dtype)
     writer, sink = writer_of(model, options.batch), sink_of(options.out)
-    encoder = whyformer.load(options.encoder, device=options.device, dtype="float32") if options.encoder else None
+    controls = dict(CONTROLS)
+    if options.encoder:
+        encoder = whyformer.load(options.encoder, device=options.device, dtype="float32")
+        controls[COSINE] = lambda case: cosines(encoder, case.sentences, case.query)
     end = time.monotonic() + options.seconds
     shard, shards = map(int, options.shard.split("/"))
     seeds = range(options.first, options.first + options.questions)
-    for question in questions(seeds[shard::shards], sentences=tuple(options.sentences)):
-        wanted = [*options.methods, *([COSINE] if encoder else [])]
-        todo = [answer for answer in options.answers if not _is_done(sink, question, answer, wanted)]
-        if not todo:
-            continue
-        for answer in asked(question, writer, todo):
-            if (question.seed, answer.kind, "") not in sink.known:
-                values = writer.subset_values(question, answer.text, options.subsets) if answer.is_kept else []
-                about = {"dtype": writer.dtype, **question.facts, **answer.facts(values)}
-                sink.write(seed=question.seed, answer=answer.kind, method="", **about)
-            if answer.is_kept:
-                _explain(sink, writer, question, answer.kind, answer.text, options, encoder, end)
+    own = questions(seeds[shard::shards], sentences=tuple(options.sentences))
+    groups = list(iter(lambda: list(islice(own, options.together)), []))
+    for methods, group in product((controls, *options.rounds), groups):
+        cases, drops = _cases(sink, writer, group, options), Drops(writer)
+        for name in methods:
             if time.monotonic() > end:
                 print("The time is up: run the same command again to go on.")
                 return
-        print(f"question {question.seed}: {len(sink.known)} lines", flush=True)
+            missing = [case for case in cases if (case.question.seed, case.kind, name) not in sink.known]
+            if missing:
+                _explain(sink, writer, missing, name, controls.get(name), options, drops)
+        print(f"question {group[-1].seed}: {len(sink.known)} lines", flush=True)
 
 
-def _is_done(sink: Sink, question: Question, answer: str, methods: Sequence[str]) -> bool:
-    """Whether nothing is left of a question: it was dropped, or has a line for every method."""
-    is_dropped = (question.seed, answer) in sink.dropped
-    return is_dropped or all((question.seed, answer, one) in sink.known for one in ("", *CONTROLS, *methods))
+def _cases(sink: Sink, writer: Writer, group: Sequence[Question], options: argparse.Namespace) -> list[Case]:
+    """The answers to a group of questions that are kept; a line for each that has none yet."""
+    new = [one for one in group if any((one.seed, kind, "") not in sink.known for kind in options.answers)]
+    found = list(asked(new, writer, options.answers)) if new else []
+    kept = [(question, answer.text) for question, answer in found if answer.is_kept]
+    values = iter(writer.subset_values(kept, options.subsets))
+    for question, answer in found:
+        about = {"dtype": writer.dtype, **question.facts, **answer.facts, "overlap": question.overlap(answer.text)}
+        subsets = next(values) if answer.is_kept else []
+        if (question.seed, answer.kind, "") not in sink.known:
+            sink.write(seed=question.seed, answer=answer.kind, method="", **about, subsets=subsets)
+    each = [(one, kind, sink.answers.get((one.seed, kind))) for one in group for kind in options.answers]
+    return [Case(question, kind, text) for question, kind, text in each if text is not None]
 
 
 def _explain(
     sink: Sink,
     writer: Writer,
-    question: Question,
-    kind: str,
-    text: str,
+    cases: Sequence[Case],
+    name: str,
+    control: Callable[[Case], Sequence[float]] | None,
     options: argparse.Namespace,
-    encoder: whyformer.LoadedModel | None,
-    end: float,
+    drops: Drops,
 ) -> None:
-    drops = writer.drop_cache(question, text)
-    texts = [sentence.text for sentence in question.passage.sentences]
-    controls = {
-        "random": lambda: random_scores(len(texts), seed=question.seed),
-        "recency": lambda: recency(len(texts)),
-        "lexical overlap": lambda: lexical_overlap(texts, f"{question.passage.question.text} {text}"),
-    }
-    if encoder is not None:
-        controls[COSINE] = lambda: cosines(encoder, texts, f"{question.passage.question.text} {text}")
-    for name in (*controls, *options.methods):
-        if (question.seed, kind, name) in sink.known:
-            continue
-        if time.monotonic() > end:
+    """Write the lines of a method or control; where several cannot be explained at once, each by itself."""
+    start = _now(writer.device)
+    try:
+        scores = explained(writer, cases, name) if control is None else [control(case) for case in cases]
+    except Exception as error:  # one bad question or method must not end a long run; the line says what happened
+        if len(cases) > 1:
+            for case in cases:
+                _explain(sink, writer, [case], name, control, options, drops)
             return
-        start = _now()
-        try:
-            scores = controls[name]() if name in controls else explained(writer, question, text, name)
-        except (whyformer.WhyformerError, torch.OutOfMemoryError) as error:
-            sink.write(seed=question.seed, answer=kind, method=name, error=f"{type(error).__name__}: {error}"[:300])
-            continue
-        seconds, values = _now() - start, [round(float(score), 7) for score in scores]
-        order = sorted(range(len(values)), key=lambda place: -values[place])
+        about = f"{type(error).__name__}: {error}"[:300]
+        sink.write(seed=cases[0].question.seed, answer=cases[0].kind, method=name, error=about)
+        return
+    seconds = round((_now(writer.device) - start) / len(cases), 4)
+    values = [[float(f"{score:.5g}") for score in own] for own in scores]
+    orders = [sorted(range(len(own)), key=lambda place, own=own: -own[place]) for own in values]
+    wanted = [
+        (case.question, case.text, order[:k]) for case, order in zip(cases, orders, strict=True) for k in options.drops
+    ]
+    lost = iter(drops.of(wanted))
+    for case, own in zip(cases, values, strict=True):
         sink.write(
-            seed=question.seed,
-            answer=kind,
+            seed=case.question.seed,
+            answer=case.kind,
             method=name,
-            scores=values,
-            seconds=round(seconds, 4),
-            drops={str(k): drops(order[:k]) for k in options.drops},
+            scores=own,
+            seconds=seconds,
+            drops={str(k): next(lost) for k in options.drops},
         )
 
 
-def explained(writer: Writer, question: Question, text: str, name: str) -> Sequence[float]:
-    """The scores of the sentences by a method with options: `generic_attention backward=libra ask=value`."""
+def explained(writer: Writer, cases: Sequence[Case], name: str) -> list[Sequence[float]]:
+    """The scores of the sentences by a method with options: `generic_attention backward=libra focus=sources`.
+
+    Methods that remove sources, and those that are asked about the value alone (`ask=value`), take one case at a time.
+    """
     method, *settings = name.split()
     options: dict[str, Any] = {key: _plain(value) for key, value in (one.split("=", 1) for one in settings)}
-    units: Any = [question.passage.question.value] if options.pop("ask", None) == "value" else "response"
-    response = whyformer.explain_response(
-        writer.messages(question.passage.prompt),
-        text,
-        writer.loaded_model,
-        method,
-        units=units,
-        sources=[(one.start, one.end) for one in question.passage.sentences],
-        **options,
-    )
-    assert [source.text for source in response.sources] == [one.text for one in question.passage.sentences]
-    return response.scores[0].tolist()
+    asks_value = options.pop("ask", None) == "value"
+    prompts = [writer.messages(case.question.passage.prompt) for case in cases]
+    if asks_value or method_named(method).reads.subsets:
+        results = [
+            whyformer.explain_response(
+                prompt,
+                case.text,
+                writer.loaded_model,
+                method,
+                units=[case.question.passage.question.value] if asks_value else "response",
+                sources=case.places,
+                **options,
+            )
+            for case, prompt in zip(cases, prompts, strict=True)
+        ]
+    else:
+        about: dict[str, Any] = {"units": "response", "sources": "sentence", "batch_size": len(cases)}
+        responses = [case.text for case in cases]
+        results = whyformer.explain_responses(prompts, responses, writer.loaded_model, method, **about, **options)
+        results = [one.by(case.places) for one, case in zip(results, cases, strict=True)]
+    return [result.scores[0].tolist() for result in results]
 
 
 def _plain(value: str) -> Any:
@@ -210,9 +259,11 @@ def cosines(encoder: whyformer.LoadedModel, texts: Sequence[str], query: str) ->
     return (own[1:] @ own[0]).tolist()
 
 
-def _now() -> float:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+def _now(device: torch.device) -> float:
+    """Seconds: of the processor where the model is on it, which hardly depend on what else runs there."""
+    if device.type == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
@@ -239,12 +290,13 @@ def main() -> None:
         "--methods",
         nargs="+",
         default=["main"],
-        help="main, all, candidates, or methods with options in quotes",
+        help="main, others, candidates, or methods with options in quotes; each set goes through all questions first",
     )
     run.add_argument("--encoder", help="the folder of an encoder of sentences, for the control")
     run.add_argument("--device", default=None)
     run.add_argument("--dtype", default=None)
     run.add_argument("--shard", default="0/1", metavar="NUMBER/OF")
+    run.add_argument("--together", type=int, default=1, help="questions explained at once; with 1, seconds are costs")
     run.add_argument("--batch", type=int, default=8, help="shortened prompts read at once")
     run.add_argument("--subsets", type=int, default=32, help="random subsets of sentences, for LDS")
     run.add_argument("--drops", type=int, nargs="*", default=TOP, help="how many of the first sentences to leave out")
@@ -252,20 +304,23 @@ def main() -> None:
     run.set_defaults(command=measure)
     merge = commands.add_parser("summarise")
     merge.add_argument("files", type=Path, nargs="+")
-    merge.add_argument("--out", type=Path)
+    merge.add_argument("--costs", type=Path, help="lines of a run of which the seconds count; of no run unless given")
+    merge.add_argument("--out", type=Path, help="a file of results; runs that have no lines here stay in it")
     merge.set_defaults(command=_summarise)
     options = parser.parse_args()
     if options.command is measure:
         rule = tomllib.loads(Path(__file__).with_name("response_candidates.toml").read_text(encoding="utf-8"))
-        named = {"main": MAIN, "all": MAIN + OTHERS, "candidates": tuple(rule["candidates"])}
-        options.methods = [one for name in options.methods for one in named.get(name, (name,))]
+        named = {"main": MAIN, "others": OTHERS, "candidates": tuple(rule["candidates"])}
+        plain = [name for name in options.methods if name not in named]
+        options.rounds = [*(named[name] for name in options.methods if name in named), *([plain] if plain else [])]
     options.command(options)
 
 
 def _summarise(options: argparse.Namespace) -> None:
-    from real_response_summary import summary, text_of  # which needs the extra `eval`
+    from real_response_summary import summary, text_of, with_costs  # which needs the extra `eval`
 
-    report = summary(lines_of(options.files))
+    earlier = json.loads(options.out.read_text()) if options.out and options.out.is_file() else {}
+    report = with_costs(earlier | summary(lines_of(options.files)), lines_of([options.costs] if options.costs else []))
     print(text_of(report))
     if options.out:
         options.out.write_text(json.dumps(report, indent=1) + "\n")

@@ -1,6 +1,8 @@
 """Whether the scores of a word lie at the time when it is spoken: Whisper on synthesised speech, a line per word.
 
     python benchmarks/real_speech_times.py measure FOLDER --out whisper-base.jsonl
+    python benchmarks/real_speech_times.py synthesise --out spoken.npz --utterances 96
+    python benchmarks/real_speech_times.py measure FOLDER --out whisper-base.jsonl --spoken spoken.npz --device cuda
     python benchmarks/real_speech_times.py summarise whisper-*.jsonl --out benchmarks/results/real_speech_times.json
 
 Sentences are made up and spoken by espeak-ng, whose events say when each word begins and ends; silence is set before,
@@ -24,7 +26,7 @@ import numpy as np
 import torch
 
 import whyformer
-from spoken import Utterance, matched, utterances, without
+from spoken import Utterance, matched, read_utterances, save_utterances, utterances, without
 from whyformer.api.exchange_scores import exchange_statistics
 from whyformer.api.replies import reply_of
 from whyformer.api.row_scores import read_at, row_scores
@@ -62,11 +64,15 @@ DRAWS = 1000  # of the bootstrap over utterances
 def measure(options: argparse.Namespace) -> None:
     """Explain some words of every utterance by every method that its lines lack."""
     torch.set_num_threads(options.threads)
-    model = whyformer.load(options.model, device="cpu", dtype="float32")
+    model = whyformer.load(options.model, device=options.device, dtype="float32")
     model.model.generation_config.language = "en"  # heard once more for each call otherwise
     known = _known(options.out)
     shard, shards = map(int, options.shard.split("/"))
-    for utterance in utterances(options.utterances):
+    end = time.monotonic() + options.time
+    count = options.utterances
+    for utterance in read_utterances(options.spoken, count) if options.spoken else utterances(count):
+        if time.monotonic() > end:
+            break
         if utterance.seed % shards != shard:
             continue
         sound = whyformer.Sound(utterance.samples, utterance.rate)
@@ -77,9 +83,9 @@ def measure(options: argparse.Namespace) -> None:
         pairs = heard(utterance, first)
         chosen = sorted(Random(utterance.seed).sample(pairs, min(options.words, len(pairs))))
         for name in todo:
-            start = time.process_time()
+            start = time.perf_counter()
             scores = _scores(name, model, utterance, first, [written for _, written in chosen])
-            seconds = round((time.process_time() - start) / max(1, len(chosen)), 3)
+            seconds = round((time.perf_counter() - start) / max(1, len(chosen)), 3)
             if name == "":
                 _write(options.out, seed=utterance.seed, method="", **_facts(model, utterance, first, pairs, chosen))
                 continue
@@ -214,7 +220,7 @@ def _cross_attention(model: whyformer.LoadedModel, one: Trace, row: ResponseRow,
     maps = [record.map[0] for record in records]
     heads = model.model.generation_config.alignment_heads
     chosen = [maps[block][head] for block, head in heads] if aligned else [each for part in maps for each in part]
-    return torch.stack(chosen).mean(dim=0)[row.positions].mean(dim=0).detach().numpy()
+    return torch.stack(chosen).mean(dim=0)[row.positions].mean(dim=0).detach().cpu().numpy()
 
 
 def _measures(utterance: Utterance, first: whyformer.Response, scores: np.ndarray, spoken: int) -> dict[str, float]:
@@ -294,12 +300,20 @@ def main() -> None:
     one.add_argument("--passes", nargs="+", choices=(*FORWARD, *BY_PASS), default=[*FORWARD, *BY_PASS])
     one.add_argument("--shard", default="0/1", help="this part of so many")
     one.add_argument("--threads", type=int, default=1)
+    one.add_argument("--device", default="cpu")
+    one.add_argument("--spoken", type=Path, help="utterances of `synthesise`, where espeak-ng is not installed")
+    one.add_argument("--time", type=float, default=float("inf"), help="seconds after which no utterance is begun")
+    three = commands.add_parser("synthesise")
+    three.add_argument("--out", type=Path, required=True)
+    three.add_argument("--utterances", type=int, default=24)
     two = commands.add_parser("summarise")
     two.add_argument("lines", type=Path, nargs="+")
     two.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     if options.command == "measure":
         measure(options)
+    elif options.command == "synthesise":
+        save_utterances(options.out, utterances(options.utterances))
     else:
         options.out.write_text(json.dumps(summary(options.lines), indent=1) + "\n")
 

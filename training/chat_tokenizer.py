@@ -16,9 +16,13 @@ def chat_tokenizer(
     *,
     positions: int,
     extra_tokens: dict[str, str] | None = None,
+    parts: Iterable[str] = (),
     lowercase: bool = False,
 ) -> PreTrainedTokenizerFast:
-    """A tokenizer of these words, special tokens for the roles and `extra_tokens` (by name), and a chat template."""
+    """A tokenizer of these words, special tokens for the roles and `extra_tokens` (by name), and a chat template.
+
+    `parts` are pieces without a space in front, such as names within JSON.
+    """
     extra = {f"{role}_token": token for role, token in ROLES.items()} | (extra_tokens or {})
     special = [PAD, BEGIN, END, *extra.values(), "<unk>"]
     characters = [chr(code) for code in range(33, 127)]
@@ -26,6 +30,7 @@ def chat_tokenizer(
     pieces += [(f"<0x{byte:02X}>", -20.0) for byte in range(256)]
     pieces += [(WORD, -8.0), (f"{WORD}\n", -1.0), *((character, -9.0) for character in characters)]
     pieces += [(WORD + word, -1.0) for word in sorted(words)]
+    pieces += [(part, -1.0) for part in sorted(parts)]
     backend = Tokenizer(models.Unigram(pieces, unk_id=special.index("<unk>"), byte_fallback=True))
     if lowercase:
         backend.normalizer = normalizers.Lowercase()

@@ -6,11 +6,12 @@ once. On the device the names of a conversation are exchanged within groups that
 
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 import torch
@@ -139,7 +140,16 @@ def encoded_rows(first_seed: int, count: int, bucket: Bucket) -> np.ndarray:
 class ConversationPool:
     """Rows of each bucket on the device; worker processes add new ones until there are `rows` of each."""
 
-    def __init__(self, *, rows: int, buckets: Sequence[Bucket], workers: int, seed: int, device: str) -> None:
+    def __init__(
+        self,
+        *,
+        rows: int,
+        buckets: Sequence[Bucket],
+        workers: int,
+        seed: int,
+        device: str,
+        encode: Callable[[int, int, Any], np.ndarray] = encoded_rows,
+    ) -> None:
         self.buckets, self.sizes = buckets, [0] * len(buckets)
         self.rng = torch.Generator(device).manual_seed(seed)
         self.tokens = [torch.zeros(rows, bucket.tokens, dtype=torch.int16, device=device) for bucket in buckets]
@@ -149,7 +159,7 @@ class ConversationPool:
         for start in range(0, rows, SHARD):
             for number, bucket in enumerate(buckets):
                 count = min(SHARD, rows - start)
-                self.waiting.append((number, self.executor.submit(encoded_rows, first_seed, count, bucket)))
+                self.waiting.append((number, self.executor.submit(encode, first_seed, count, bucket)))
                 first_seed += count
 
     def collect(self, *, is_first: bool = False) -> None:

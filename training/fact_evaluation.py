@@ -19,15 +19,13 @@ BATCH = 64
 def answered_as(
     model: Any,
     tokenizer: PreTrainedTokenizerFast,
-    stories: Sequence[Example],
+    questions: Sequence[str],
     answers: Sequence[str],
-    *,
-    batch: int = 64,
 ) -> list[bool]:
     """Whether the model's greedy answer to each is the given one: every token of it is the likeliest after the last."""
-    if not stories:
+    if not questions:
         return []
-    prompts = tokenizer([chat_text(story.messages, is_prompt=True) for story in stories], add_special_tokens=False)
+    prompts = tokenizer(list(questions), add_special_tokens=False)
     replies = tokenizer([answer + tokenizer.eos_token for answer in answers], add_special_tokens=False)
     rows = [(*pair, number) for number, pair in enumerate(zip(prompts["input_ids"], replies["input_ids"], strict=True))]
     rows.sort(key=lambda row: len(row[0]) + len(row[1]))
@@ -44,7 +42,11 @@ def answered_as(
 
 
 def right_answers(model: Any, tokenizer: PreTrainedTokenizerFast, stories: Sequence[Example]) -> list[bool]:
-    return answered_as(model, tokenizer, stories, [story.answer for story in stories])
+    return answered_as(model, tokenizer, prompts_of(stories), [story.answer for story in stories])
+
+
+def prompts_of(stories: Sequence[Example]) -> list[str]:
+    return [chat_text(story.messages, is_prompt=True) for story in stories]
 
 
 def accuracies(
@@ -89,9 +91,9 @@ def reliance(model: Any, tokenizer: Any, stories: Sequence[Example], right: Sequ
         if rest:
             other.append(story)
             shorter.append(without(story, [rng.choice(rest)]))
-    same = answered_as(model, tokenizer, removed, [story.answer for story in known])
+    same = answered_as(model, tokenizer, prompts_of(removed), [story.answer for story in known])
     new = right_answers(model, tokenizer, removed)
-    kept = answered_as(model, tokenizer, shorter, [story.answer for story in other])
+    kept = answered_as(model, tokenizer, prompts_of(shorter), [story.answer for story in other])
     return {
         "answer_changes_without_its_causes": percent([not is_same for is_same in same]),
         "new_answer_is_right": percent(new),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 STARTED = time.perf_counter()
 PATH_OPTIONS = ("data", "teacher", "init", "out", "checkpoint", "resume", "device")  # they say nothing of the model
@@ -90,6 +90,24 @@ def compile_if_possible(function: Callable, trial: Callable[[Callable], Any], op
         log({"event": "compile failed, staying eager", "error": str(error)[:300]}, options.out)
         return function
     return compiled
+
+
+def compile_blocks_if_possible(blocks: nn.ModuleList, trial: Callable[[], Any], options: argparse.Namespace) -> None:
+    """Compile each block for the GPU if `trial` works, otherwise none.
+
+    Blocks of one class share what is compiled, so this is ready sooner than the whole of a deep model.
+    """
+    if not (options.compile and torch.device(options.device).type == "cuda"):
+        return
+    for block in blocks:
+        block.compile(dynamic=False)
+    try:
+        trial()
+        torch.cuda.synchronize()
+    except Exception as error:  # any failure of the compiler
+        for block in blocks:
+            block._compiled_call_impl = None
+        log({"event": "compile failed, staying eager", "error": str(error)[:300]}, options.out)
 
 
 def mixed_precision(device: torch.device | str) -> torch.autocast:
