@@ -16,6 +16,8 @@ from .api.memory_estimate import estimate_memory as estimate_memory
 from .api.multiple_targets import explain_targets as explain_targets
 from .api.pair_interactions import PairInteractions as PairInteractions
 from .api.pair_interactions import interactions as interactions
+from .api.picture_sinks import PictureSinks as PictureSinks
+from .api.picture_sinks import picture_sinks as picture_sinks
 from .api.request_estimate import RequestEstimate as RequestEstimate
 from .api.request_estimate import estimate_requests as estimate_requests
 from .api.signatures import make_keys as make_keys

@@ -106,7 +106,11 @@ class ActionRemoval:
             )
             for target, own in zip(targets, rows.T, strict=True)
         ]
-        return tuple(replace(one, verdict=action_verdict(one, self.tau)) for one in measured)
+        measured = [replace(one, verdict=part_verdict(one, self.tau)) for one in measured]
+        measured[WHOLE_CALL] = replace(
+            measured[WHOLE_CALL], verdict=call_verdict(measured[WHOLE_CALL], measured[THE_ACTION], self.tau)
+        )
+        return tuple(measured)
 
     def effects(self) -> np.ndarray:
         """How much the log-probability of each target falls without each source [target, source]; NaN if not tried."""
@@ -180,8 +184,18 @@ def decision_odds(log_probabilities: np.ndarray) -> np.ndarray:
     return odds
 
 
-def action_verdict(target: ActionTarget, tau: float = TAU_ACTION) -> ActionVerdict:
-    """Whose doing a target is: that of the request or of the untrusted sources, if either adds enough to it."""
+def call_verdict(call: ActionTarget, action: ActionTarget, tau: float = TAU_ACTION) -> ActionVerdict:
+    """Whose doing a call is: the user's if it needs the request, that of the results if it needs these alone.
+
+    What the user asks for may need a value of a result, too; it is mixed if the choice of the tool does.
+    """
+    if call.request_effect >= tau:
+        return "mixed" if action.untrusted_effect >= tau else "follows the user"
+    return "driven by a tool result" if call.untrusted_effect >= tau else "cannot tell"
+
+
+def part_verdict(target: ActionTarget, tau: float = TAU_ACTION) -> ActionVerdict:
+    """Where a part of a call comes from: the request or the untrusted sources, if either adds enough to it."""
     if target.dominance >= tau and target.untrusted_effect >= tau:
         return "driven by a tool result"
     if target.dominance <= -tau and target.request_effect >= tau:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from whyformer.api.citation_support import with_citations
+from whyformer.api.further_questions import FURTHER, further_figures, most_forwards
 from whyformer.api.replies import Reply
 from whyformer.api.source_judgement import with_judged_sources
 from whyformer.api.source_removal import SourceRemoval, levels_of
@@ -21,6 +22,7 @@ from whyformer.errors import WhyformerError, check_count, nearest
 from whyformer.inputs.citations import CitationMarker, Citations, citation_markers, without_markers
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span
+from whyformer.inputs.value_words import stated_share
 from whyformer.removal.response_scorer import ResponseScorer
 from whyformer.results.support import Support, UnitSupport, ValueFigures
 
@@ -93,15 +95,16 @@ def assess(
         reply.text, [one.name if one.kind == "document" else one.text for one in chosen.citable], options.citations
     )
     own = tuple(_without(span, reply, markers) for span in spans)
-    questions = SupportQuestions(counted, reply.prompt, reply.text, reply.tokens, own, places)
+    finest = tuple(chosen.all[number] for number in chosen.finest)
+    questions = SupportQuestions(counted, reply.prompt, reply.text, reply.tokens, own, places, finest)
     values = [questions.value_span(number) for number in range(len(own))]
     both = None if score is None else score([*own, *values], chosen.all)
     scores = None if both is None else both[: len(own)]
     judge = False if reply.prompt.places else options.judge  # a prompt with calls cannot be rendered again
     units = [_measured(questions, number, values[number]) for number in range(len(spans))]
     if both is not None:
-        finest = both[:, chosen.finest]
-        units = [_scored(unit, finest[number], finest[len(own) + number]) for number, unit in enumerate(units)]
+        by_source = both[:, chosen.finest]
+        units = [_scored(unit, by_source[number], by_source[len(own) + number]) for number, unit in enumerate(units)]
     units = [_judged(questions, unit, number, judge, calibration) for number, unit in enumerate(units)]
     notes = _budget_notes(units, calibration, options)
     units = [_decided(unit, calibration) for unit in units]
@@ -138,6 +141,7 @@ def _judged(
     questions: SupportQuestions, unit: UnitSupport, number: int, judge: bool | None, calibration: Calibration | None
 ) -> UnitSupport:
     """The unit with the model's own judgement of it, where asked for or where it can still change the verdict."""
+    is_asked = judge is True
     if judge is None:
         judge = (
             calibration is not None
@@ -147,7 +151,12 @@ def _judged(
     if not judge or not questions.scorer.has_spare(6):
         return unit
     with_all, without = questions.judgements(number, [(), questions.places])
-    return replace(unit, judgement=with_all, judgement_without=without, denial=questions.denial(number))
+    names = FURTHER if is_asked or calibration is None else [name for name in calibration.figures if name in FURTHER]
+    is_affordable = questions.scorer.has_spare(most_forwards(questions, names))
+    answers = further_figures(questions, number, names) if is_affordable else {}
+    return replace(
+        unit, judgement=with_all, judgement_without=without, denial=questions.denial(number), answers=answers
+    )
 
 
 def _scored(unit: UnitSupport, scores: np.ndarray, of_value: np.ndarray) -> UnitSupport:
@@ -185,7 +194,12 @@ def _measured(questions: SupportQuestions, number: int, value: Span) -> UnitSupp
         own_log_probability=None if own is None else own.log_probability,
         own_tokens=None if own is None else own.tokens,
         rival=rival,
-        value=ValueFigures(len(value.tokens), *(float(one[list(value.tokens)].sum()) for one in values)),
+        value=ValueFigures(
+            len(value.tokens),
+            float(values[0][list(value.tokens)].sum()),
+            float(values[1][list(value.tokens)].sum()),
+            stated=stated_share(span.text, questions.question, questions.texts),
+        ),
     )
 
 

@@ -20,8 +20,7 @@ from whyformer.models.structure import config_of, fixed_modules, unwrapped
 from whyformer.targets.scores import Target
 from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.checks import check_is_module
-from whyformer.tracing.missing_maps import NoMaps
+from whyformer.tracing.checks import NoMaps, check_is_module
 
 # The default method, by a rule fixed before measuring (docs/results/default.md).
 DEFAULT_CHOICE: tuple[str, Backward] = ("evidence", "attn_lrp")

@@ -156,9 +156,12 @@ def _fitted(units: Sequence[LabelledUnit], model: str, digest: str, data: str, f
             f"{', '.join(f'{number} {verdict}' for verdict, number in count.items() if number) or 'none'}."
         )
     table = FigureTable.of([figures_of(one.unit) for one in fitted], figures)
-    models: dict[str, VerdictModel] = {
-        verdict: table.model(np.array([one.right[0] == verdict for one in fitted])) for verdict in wanted
-    }
+    is_later = np.array([one.unit.without_earlier is not None for one in fitted])
+    models: dict[str, VerdictModel] = {}
+    for verdict in wanted:
+        labels = np.array([one.right[0] == verdict for one in fitted])
+        among = is_later if verdict == "repeats the response" and not labels[is_later].all() else None
+        models[verdict] = table.model(labels, among)
     used = {name for one in models.values() for name in one.coefficients}
     typical = {name: value for name, value in table.typical.items() if name in used}
     draft = Calibration(model, digest, data, models, 0.0, {}, _threshold(fitted), typical=typical)

@@ -28,8 +28,8 @@ from whyformer.targets.head_target import score_of
 from whyformer.targets.heads import head_targets, needs_example
 from whyformer.targets.scores import Pixel, Target, all_logits
 from whyformer.tracing.build import trace
+from whyformer.tracing.checks import NoMaps
 from whyformer.tracing.formulas import scored_stream
-from whyformer.tracing.missing_maps import NoMaps
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace, real_tokens
 from whyformer.watching.watcher import Watcher
@@ -313,7 +313,7 @@ def _family_name(model: nn.Module, inputs: Inputs) -> str:
     kind = getattr(getattr(model, "config", None), "model_type", "")
     if FAMILIES.get(kind) is family_of(model, inputs):
         return kind
-    return f"{kind or 'unknown'}, which needs no row of its own: one stream, with the read-out found by gradient"
+    return f"{kind or 'unknown'}, which needs no row in the table: one stream, with the read-out found by gradient"
 
 
 def _readout_name(probe: Trace) -> str:

@@ -60,7 +60,7 @@ def explain(
             chat messages with pictures. Models of two texts take (question, passage), (prompt, [choices]), (text,
             [candidate labels]), (text, other text).
         model: The name of a bundled model (`whyformer models`), a folder, a Hugging Face id, a LoadedModel, or a
-            module of your own.
+            module that you have loaded.
         target: A label's name or index, "predicted", `contrast(…)`, `detection(…)`, `moment(…)`, `at(…)`, `Pixel(…)`,
             `Region(…)`, or a function of the model's output that returns one number per example.
             See docs/guides/models.md and docs/guides/heads.md for each head.

@@ -16,7 +16,6 @@ from whyformer.api.action_removal import (
     LIMITS,
     LONG_LIMITS,
     TAU_ACTION,
-    THE_ACTION,
     WHOLE_CALL,
     ActionRemoval,
     CallReply,
@@ -154,7 +153,7 @@ def explain_action(
         targets=measured,
         sources=sources,
         effects=effects,
-        verdict=measured[THE_ACTION].verdict,
+        verdict=measured[WHOLE_CALL].verdict,
         reason="",
         model=scorer.name,
         driver=driver.sources,
@@ -223,16 +222,16 @@ def _model_and_scorer(
 
 
 def action_reason(action: Action) -> str:
-    """The verdict on an action in a sentence, with its figures."""
-    target = action.target("action")
+    """The verdict on a call in a sentence, with its figures."""
+    target = action.target("call")
     figures = (
-        f"Calling {action.call.name} is {_change(target.request_effect)} without the user's request, and "
+        f"The call is {_change(target.request_effect)} without the user's request, and "
         f"{_change(target.untrusted_effect)} without the untrusted sources."
     )
     names = [action.sources[number].name for number in action.driver]
     if names and action.driver_effect is not None:
-        figures += f" The call as a whole is {_change(action.driver_effect)} without {' and '.join(names)}."
-    given = [one.name for one in action.targets if one.kind == "argument" and one.verdict == "driven by a tool result"]
+        figures += f" Without {' and '.join(names)} it is {_change(action.driver_effect)}."
+    given = action.driven_arguments
     if given and action.verdict != "driven by a tool result":
         figures += (
             f" Untrusted sources give {' and '.join(given)} {'its value' if len(given) == 1 else 'their values'}."

@@ -31,7 +31,7 @@ from whyformer.models.structure import config_of
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
-from whyformer.targets.span_scores import logit_sum
+from whyformer.targets.span_scores import TokenStatistics, logit_sum
 
 
 def continuation(
@@ -108,6 +108,7 @@ def continuation(
             replace(
                 _explanation(loaded_model, choice, _after(loaded_model, encoded, number, ids[:number]), token, row),
                 probability=math.exp(figures.log_probability),
+                answers=_likely_tokens(loaded_model, token, figures),
             )
             for number, (token, row, figures) in enumerate(zip(ids, scores.rows, scores.statistics, strict=True))
         ]
@@ -115,6 +116,13 @@ def continuation(
     explanations = first_that_applies(method, backward, options, run, default_for(loaded_model.model))
     text, _, _ = decode_tokens(ids, loaded_model.tokenizer, _before(encoded))
     return Continuation(text, tuple(explanations), token_priors(loaded_model, exchange) if prior else ())
+
+
+def _likely_tokens(loaded_model: LoadedModel, token: int, figures: TokenStatistics) -> dict[str, float]:
+    """The likeliest tokens by name with their probabilities, most likely first; the explained one is among them."""
+    names = Vocabulary(loaded_model.tokenizer)
+    likely = [(token, math.exp(figures.log_probability)), *figures.alternatives]
+    return {names[number]: chance for number, chance in sorted(likely, key=lambda one: -one[1])}
 
 
 def _exchange(encoded: EncodedExample, ids: Sequence[int]) -> Exchange:

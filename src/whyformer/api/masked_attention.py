@@ -27,7 +27,7 @@ def masked_attention(
     """
     if loaded_model.task.has_decoder:
         raise UnsupportedModel(
-            f"{loaded_model.name} writes in a stream of its own: attention from a response is read of decoders only."
+            f"{loaded_model.name} writes in a separate stream: attention is read in decoder-only models."
         )
     exchange = rows[0].exchange
     whole = ResponseRow(exchange, tuple(range(len(exchange.response))))

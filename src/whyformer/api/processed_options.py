@@ -67,7 +67,7 @@ def text_units(
 
 
 def word_numbers(chunk: Chunk) -> np.ndarray:
-    """The word of each word piece of a chunk; pieces outside words are units of their own."""
+    """The word of each word piece of a chunk; each piece outside words is a unit."""
     words = list(tokens_by_word(chunk.layout).values())
     numbers = len(words) + np.arange(len(chunk.positions))
     for word, tokens in reversed(list(enumerate(words))):

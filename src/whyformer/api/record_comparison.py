@@ -73,7 +73,7 @@ def compare_scores(explanation: Mapping[str, Any], now: Explanation, allowance: 
 
 
 def compare_section(name: str, kept: Any, now: Any, allowed: float = 0.0) -> Check:
-    """Compare all fields of a section that have no check of their own."""
+    """Compare all fields of a section that have no separate check."""
     differences = [
         f"{where.removeprefix('.') or name} {difference}" for where, difference in _differences(kept, now, allowed)
     ]
@@ -82,7 +82,7 @@ def compare_section(name: str, kept: Any, now: Any, allowed: float = 0.0) -> Che
 
 
 def without_scores(explanation: Mapping[str, Any]) -> dict[str, Any]:
-    """An explanation without fields that have a check of their own."""
+    """An explanation without fields that have a separate check."""
     parts = {
         name: {field: value for field, value in read_mapping(part).items() if field not in ("scores", "tokens")}
         for name, part in read_field(explanation, "parts", read_mapping).items()

@@ -88,7 +88,7 @@ def response_of(
     return Response(
         prompt=reply.prompt,
         text=reply.text,
-        tokens=response_tokens(reply, own.statistics),
+        tokens=response_tokens(loaded_model, reply, own.statistics),
         rows=case.spans,
         sources=(*part_sources(parts), *case.sources),
         scores=all_source_scores(parts, token_scores, case.sources, aggregate, leave_out_first=leaves_out),
@@ -143,11 +143,19 @@ def _weighted(case: ResponseCase, scores: Sequence[ExchangeScores]) -> ResponseC
     return replace(case, rows=rows, other_rows=other[0] if other else ())
 
 
-def response_tokens(reply: Reply, statistics: Sequence[TokenStatistics]) -> tuple[ResponseToken, ...]:
+def response_tokens(
+    loaded_model: LoadedModel, reply: Reply, statistics: Sequence[TokenStatistics]
+) -> tuple[ResponseToken, ...]:
     """The tokens of a reply, with the model's statistics of each."""
+    decode = loaded_model.tokenizer.decode
+    named = [tuple((decode([token]), share) for token, share in figures.alternatives) for figures in statistics]
     return tuple(
-        ResponseToken(one.id, one.text, one.start, one.end, **vars(figures), is_special=one.is_special)
-        for one, figures in zip(reply.tokens, statistics, strict=True)
+        ResponseToken(
+            *(one.id, one.text, one.start, one.end, figures.log_probability, figures.entropy, figures.rank),
+            is_special=one.is_special,
+            alternatives=alternatives,
+        )
+        for one, figures, alternatives in zip(reply.tokens, statistics, named, strict=True)
     )
 
 

@@ -13,6 +13,7 @@ from whyformer.api.exchange_scores import exchange_statistics
 from whyformer.api.focus import weigh_case
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.api.masked_attention import masked_attention
+from whyformer.api.part_logits import source_logits
 from whyformer.api.replies import Reply
 from whyformer.api.response_case import ResponseCase, response_tokens
 from whyformer.axes import SourceScores
@@ -102,7 +103,7 @@ def source_question(
 
     def tokens(reply: Reply) -> tuple[ResponseToken, ...]:
         (statistics,) = exchange_statistics(loaded_model, [reply.exchange])
-        return response_tokens(reply, statistics)
+        return response_tokens(loaded_model, reply, statistics)
 
     scorer = LoadedScorer(loaded_model, batch_size)
     return SourceQuestion(scorer, tokens, method, options, aggregate, progress)
@@ -128,7 +129,12 @@ def response_ablation(
     ablation = scorer_ablation(scorer, reply.prompt, places, response, tokens, weights=weights, progress=progress)
     if not isinstance(scorer, LoadedScorer):
         return ablation
-    return replace(ablation, attend=partial(masked_attention, scorer.loaded_model, rows, sources))
+    model = scorer.loaded_model
+    return replace(
+        ablation,
+        attend=partial(masked_attention, model, rows, sources),
+        split=partial(source_logits, model, rows, sources),
+    )
 
 
 def check_backward(method: Method, backward: str | None) -> Method:

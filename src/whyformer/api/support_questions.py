@@ -13,6 +13,7 @@ from whyformer.inputs.negation import negated
 from whyformer.inputs.prompt import Prompt
 from whyformer.inputs.prompt_tokens import Token
 from whyformer.inputs.sentences import CharRange, sentence_ranges
+from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span
 from whyformer.inputs.value_words import value_tokens, with_value_of
 from whyformer.removal.response_scorer import PromptVariant, ResponseScorer, ScoringRequest
@@ -93,6 +94,7 @@ class SupportQuestions:
         tokens: Its tokens.
         spans: The units.
         places: The ranges of all sources in the prompt, without the question.
+        sentences: The finest sources.
     """
 
     scorer: CountedScorer
@@ -101,6 +103,7 @@ class SupportQuestions:
     tokens: tuple[Token, ...]
     spans: tuple[Span, ...]
     places: tuple[CharRange, ...]
+    sentences: tuple[Source, ...] = ()
 
     @property
     def whole(self) -> PromptVariant:
@@ -191,16 +194,51 @@ class SupportQuestions:
 
     def judgements(self, unit: int, removals: Sequence[Iterable[CharRange]]) -> list[float]:
         """The log-odds of yes against no, without each of these sets of ranges."""
-        prompt = self._judge_prompt(unit)
-        whole = self.scorer.scorer.variant(prompt)
+        return self.odds(self.prompt_after(self.spans[unit].text.strip(), JUDGE), removals)
+
+    def odds(
+        self, prompt: Prompt, removals: Sequence[Iterable[CharRange]] = ((),), words: tuple[str, str] = (YES, NO)
+    ) -> list[float]:
+        """The log-odds of one answer to a prompt against another, without each of these sets of ranges."""
+        first, second = (self.text_values(prompt, word, removals) for word in words)
+        return [float(one.sum() - other.sum()) for one, other in zip(first, second, strict=True)]
+
+    def text_values(
+        self, prompt: Prompt, text: str, removals: Sequence[Iterable[CharRange]] = ((),)
+    ) -> list[np.ndarray]:
+        """The log-probability of each token of an answer to a prompt, without each of these sets of ranges."""
+        response = f"{self._opening}{text}"
+        tokens = self.scorer.scorer.response(prompt, response)
         variants = [self.scorer.scorer.variant(prompt, list(removed)) for removed in removals]
-        words = [f"{self._opening}{word}" for word in (YES, NO)]
-        tokens = [self.scorer.scorer.response(prompt, word) for word in words]
-        requests = [
-            ScoringRequest(variant, tokens[number], words[number]) for variant in variants for number in range(2)
-        ]
-        values = [float(one.sum()) for one in self.scorer.log_probabilities(requests, whole)]
-        return [yes - no for yes, no in zip(values[::2], values[1::2], strict=True)]
+        requests = [ScoringRequest(variant, tokens, response) for variant in variants]
+        return self.scorer.log_probabilities(requests, self.scorer.scorer.variant(prompt))
+
+    def prompt_with(self, tail: str) -> Prompt:
+        """The prompt with more at its end; sources keep their places."""
+        if not self.prompt.messages:
+            return self.scorer.scorer.prompt(f"{self.prompt.text}{tail}")
+        *before, last = self._messages
+        return self.scorer.scorer.prompt([*before, {**last, "content": last["content"] + tail}])
+
+    def prompt_after(self, answer: str, ask: str) -> Prompt:
+        """The prompt, an answer and a question about it; sources keep their places."""
+        if not self.prompt.messages:
+            return self.scorer.scorer.prompt(f"{self.prompt.text}{self._opening}{answer}\n\n{ask}")
+        added = [{"role": "assistant", "content": answer}, {"role": "user", "content": ask}]
+        return self.scorer.scorer.prompt([*self._messages, *added])
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of the finest sources, without the names of their documents."""
+        return [one.text.removeprefix(f"{one.name}: ") for one in self.sentences]
+
+    def all_but(self, source: Source) -> list[CharRange]:
+        """The places of all finest sources but one."""
+        return [(one.start, one.end) for one in self.sentences if one is not source]
+
+    @property
+    def _messages(self) -> list[dict[str, str]]:
+        return [{"role": one.role, "content": self.prompt.text[one.start : one.end]} for one in self.prompt.messages]
 
     @property
     def _opening(self) -> str:
@@ -214,12 +252,3 @@ class SupportQuestions:
         whole = self.whole
         ids = (*whole.ids, *(token.id for token in self.tokens[:count])) if whole.ids else ()
         return PromptVariant(whole.text + self.text[:end], ids)
-
-    def _judge_prompt(self, unit: int) -> Prompt:
-        """The prompt followed by the unit as an answer and the question to the judge; sources keep their places."""
-        answer = self.spans[unit].text.strip()
-        if not self.prompt.messages:
-            return self.scorer.scorer.prompt(f"{self.prompt.text}{self._opening}{answer}\n\n{JUDGE}")
-        texts = [{"role": one.role, "content": self.prompt.text[one.start : one.end]} for one in self.prompt.messages]
-        added = [{"role": "assistant", "content": answer}, {"role": "user", "content": JUDGE}]
-        return self.scorer.scorer.prompt([*texts, *added])

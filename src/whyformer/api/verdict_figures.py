@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from whyformer.api.further_questions import FURTHER
 from whyformer.api.verdict_rules import agreement
 from whyformer.results.support import UnitSupport
 
@@ -13,6 +14,7 @@ FIGURES: dict[str, tuple[float, float]] = {
     "largest_gain": (0.0, 8.0),
     "value_per_token": (-8.0, 0.0),
     "value_gain": (-8.0, 12.0),
+    "value_stated": (0.0, 1.0),
     "log_odds": (-12.0, 6.0),
     "own_per_token": (-3.0, 0.0),
     "odds_per_token": (-4.0, 2.0),
@@ -22,12 +24,15 @@ FIGURES: dict[str, tuple[float, float]] = {
     "judgement_gain": (-6.0, 6.0),
     "denial_odds": (-8.0, 8.0),
     "denial_gain": (-8.0, 8.0),
+    "proposed": (-6.0, 6.0),
+    "proposed_alone": (-6.0, 6.0),
+    "denied_or_supported": (-6.0, 6.0),
     "score": (-2.0, 10.0),
     "value_score": (-2.0, 10.0),
     "value_share": (0.0, 1.0),
 }
 # Figures that cost more, for which the model judges a unit and its opposite.
-JUDGED = frozenset({"judgement", "judgement_gain", "denial_odds", "denial_gain"})
+JUDGED = frozenset({"judgement", "judgement_gain", "denial_odds", "denial_gain", *FURTHER})
 WHITE_BOX = ("score", "value_score", "value_share")
 SERVED_FIGURES = tuple(name for name in FIGURES if name not in WHITE_BOX)
 
@@ -49,7 +54,7 @@ def figures_of(unit: UnitSupport) -> dict[str, float]:
         "judgement_gain": _difference(unit.judgement, unit.judgement_without),
         "score": unit.score,
     }
-    values |= _value_figures(unit) | _denial_figures(unit)
+    values |= _value_figures(unit) | _denial_figures(unit) | {name: unit.answers.get(name) for name in FURTHER}
     return {name: clipped(name, value) for name, value in values.items() if value is not None}
 
 
@@ -63,6 +68,7 @@ def _value_figures(unit: UnitSupport) -> dict[str, float | None]:
         "value_gain": value.log_probability - value.without_sources,
         "value_score": value.score,
         "value_share": value.share,
+        "value_stated": value.stated,
     }
 
 

@@ -13,6 +13,7 @@ from whyformer.api.verdict_models import VerdictModel
 FOLDS = 5
 LEAST_SAVING = 0.01  # nats of cross-validated loss that a figure must save
 RIDGE_STRENGTHS = (0.3, 1.0, 3.0, 10.0)  # of the ridge penalty
+UNITS_PER_FIGURE = 5  # of the rarer class, at least
 MOST_LACKING = 0.5  # share of the units that may lack a figure
 NEWTON_STEPS = 30
 
@@ -47,20 +48,23 @@ class FigureTable:
         typical = {name: round(float(mean[place]), 6) for place, name in enumerate(kept) if lacking[place]}
         return cls(kept, np.nan_to_num((values - mean) / spread), mean, spread, typical)
 
-    def model(self, labels: np.ndarray) -> VerdictModel:
-        """The model of a verdict, expressed in the figures themselves."""
-        chosen = chosen_figures(self.values, labels)
-        strength = min(RIDGE_STRENGTHS, key=lambda one: cross_validated_loss(self.values[:, chosen], labels, one))
-        intercept, weights = ridge_logistic(self.values[:, chosen], labels, strength)
+    def model(self, labels: np.ndarray, among: np.ndarray | None = None) -> VerdictModel:
+        """The model of a verdict, expressed in the figures themselves; fitted on some of the units, by default all."""
+        values = self.values if among is None else self.values[among]
+        labels = labels if among is None else labels[among]
+        chosen = chosen_figures(values, labels)
+        strength = min(RIDGE_STRENGTHS, key=lambda one: cross_validated_loss(values[:, chosen], labels, one))
+        intercept, weights = ridge_logistic(values[:, chosen], labels, strength)
         weights = weights / self.spread[chosen]
         own = {self.names[place]: round(float(weight), 6) for place, weight in zip(chosen, weights, strict=True)}
         return VerdictModel(round(float(intercept - weights @ self.mean[chosen]), 6), own)
 
 
 def chosen_figures(values: np.ndarray, labels: np.ndarray) -> list[int]:
-    """Add the figure that saves most of the cross-validated loss, as long as one saves enough."""
+    """Add the figure that saves most of the cross-validated loss, as long as one saves enough and few are chosen."""
+    most = max(1, int(min(labels.sum(), (~labels).sum())) // UNITS_PER_FIGURE)
     chosen, loss = list[int](), float("inf")
-    while len(chosen) < values.shape[1]:
+    while len(chosen) < min(most, values.shape[1]):
         others = [place for place in range(values.shape[1]) if place not in chosen]
         losses = {place: cross_validated_loss(values[:, [*chosen, place]], labels) for place in others}
         best = min(losses, key=lambda place: losses[place])

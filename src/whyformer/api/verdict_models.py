@@ -91,6 +91,11 @@ class Calibration:
         }
         return lacking | measured
 
+    def models_of(self, unit: UnitSupport) -> dict[str, VerdictModel]:
+        """The models of the verdicts that a unit can get: the first of a response repeats nothing."""
+        is_first = unit.without_earlier is None
+        return {name: one for name, one in self.models.items() if not (is_first and name == "repeats the response")}
+
     def settled_figures(self, unit: UnitSupport) -> dict[str, float] | None:
         """The figures of a unit; None if those that were not measured could still change its verdict.
 
@@ -100,9 +105,10 @@ class Calibration:
         missing = [name for name in self.figures if name not in known]
         if not missing:
             return known
-        for verdict, model in self.models.items():
+        possible = self.models_of(unit)
+        for verdict, model in possible.items():
             figures = known | {name: FIGURES[name][model.weight(name) < 0] for name in missing}
-            others = (other for name, other in self.models.items() if name != verdict)
+            others = (other for name, other in possible.items() if name != verdict)
             leads = all(least_lead(model, other, known, missing) > 0 for other in others)
             is_evident = verdict != "contradicted" or prefers_another(unit)
             if leads and is_evident and model.probability(figures) >= self.least:
@@ -112,12 +118,12 @@ class Calibration:
     def decide(self, unit: UnitSupport, figures: Mapping[str, float] | None = None) -> tuple[Verdict, dict[str, float]]:
         """The verdict on a unit, and the probability of each."""
         figures = self.figures_of(unit) if figures is None else figures
-        probabilities = {name: round(model.probability(figures), 4) for name, model in self.models.items()}
+        probabilities = {name: round(model.probability(figures), 4) for name, model in self.models_of(unit).items()}
         verdict: Any = max(probabilities, key=lambda name: probabilities[name])
         if probabilities[verdict] < self.least:
             return "cannot tell", probabilities
         if verdict == "repeats the response":
-            return ("cannot tell" if unit.without_earlier is None else verdict), probabilities
+            return verdict, probabilities
         if does_not_know(unit, self.indifference):
             return "cannot tell", probabilities
         if verdict == "contradicted" and not has_counterevidence(unit):

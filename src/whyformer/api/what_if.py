@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import product
 from math import ceil
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from whyformer.api.assemble import ExplainedAnswer, answers, judges_each, likely_indices, probabilities_of
 from whyformer.api.batch_scores import BatchScores, answer_names, trace_batch
 from whyformer.api.processed_options import processed_options
-from whyformer.axes import StreamScores
+from whyformer.axes import Inputs, StreamScores
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
@@ -98,6 +98,16 @@ class Remover:
         loaded_model, counts = LoadedModel(module, **self.rest), (most, combined)
         return measured_effects(loaded_model, encoded, self.target, explanation, subsets, before=before, counts=counts)
 
+    def trace(self) -> Trace:
+        """The question put to the model again, without reading its maps."""
+        module = self.module()
+        if module is None:
+            raise WhyformerError("The model is no longer in memory: keep it to ask it again.")
+        loaded_model = LoadedModel(module, **self.rest)
+        encoded = encode(loaded_model, [self.example], truncate=self.truncate)
+        with fixed_modules(unwrapped(module)):
+            return _trace(loaded_model, encoded, self.target)[1]
+
     def __reduce__(self) -> tuple[type, tuple[()]]:
         """Drop the model from a copy or pickle."""
         return type(None), ()
@@ -112,7 +122,7 @@ def remover_of(
     settings: Mapping[str, Any] | None = None,
 ) -> Remover:
     """Record the question of an explanation now."""
-    rest = {name: value for name, value in vars(loaded_model).items() if name != "model"}
+    rest = {one.name: getattr(loaded_model, one.name) for one in fields(loaded_model) if one.name != "model"}
     return Remover(weakref.ref(loaded_model.model), rest, example, target, truncate, method, settings or {})
 
 
@@ -218,10 +228,15 @@ class _Question:
         return [row for (row,) in rows]
 
 
+def _trace(loaded_model: LoadedModel, encoded: Sequence[EncodedExample], target: Any) -> tuple[Inputs, Trace]:
+    """The model's inputs, and the question without its maps."""
+    inputs = model_inputs(loaded_model, encoded)
+    targets = encoded_targets(loaded_model, encoded, target, 1)
+    return inputs, trace_batch(loaded_model, inputs, targets, Reads(subsets=True))
+
+
 def _question(loaded_model: LoadedModel, encoded: EncodedExample, target: Any) -> _Question:
-    inputs = model_inputs(loaded_model, [encoded])
-    targets = encoded_targets(loaded_model, [encoded], target, 1)
-    trace = trace_batch(loaded_model, inputs, targets, Reads(subsets=True))
+    inputs, trace = _trace(loaded_model, [encoded], target)
     options = processed_options(method_named(REMOVED_AS), {}, loaded_model, inputs, [encoded])
     answer = _answer(trace, {}, encoded, loaded_model)
     if answer.index is None:

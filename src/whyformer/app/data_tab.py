@@ -34,7 +34,7 @@ class SurveyInputs:
 
     Attributes:
         file: An uploaded table of texts, or a zip file of pictures; if None, the texts.
-        texts: Texts, one a line.
+        texts: Texts, one per line.
         ignored: Words, phrases or regions that should not matter, separated by commas.
         model: The model's name.
     """
@@ -73,7 +73,7 @@ def survey_upload(work: Work, setup: Setup, inputs: SurveyInputs) -> TabView:
 
 
 def _data(inputs: SurveyInputs, folder: Path, setup: Setup) -> tuple[Any, Any]:
-    """The data of a survey, and what the code says in their place: a file's name, or the texts."""
+    """The data of a survey, and what stands for them in the code: a file's name, or the texts."""
     limits = setup.limits
     if not inputs.file:
         texts = [line.strip() for line in inputs.texts.splitlines() if line.strip()]

@@ -93,7 +93,7 @@ def measure(work: Work, setup: Setup, inputs: EvaluationInputs) -> TabView:
 def _texts(inputs: EvaluationInputs, setup: Setup) -> tuple[Any, Any]:
     texts = [line.strip() for line in inputs.texts.splitlines() if line.strip()]
     if not texts:
-        raise WhyformerError("Type texts first, one a line, or click an example.")
+        raise WhyformerError("Type texts first, one per line, or click an example.")
     setup.limits.check_count("texts", len(texts), setup.limits.examples)
     setup.limits.check_texts(*texts)
     return texts, texts

@@ -36,7 +36,7 @@ FILE_HEADER = b"filename"  # starts each file of an upload
 MOST_FILES, MOST_DEPTH = 100, 16
 FOREIGN_FILE = "The page reads only uploaded files: upload the file again."
 WRONG_FORM = "The page has no function with these inputs: reload it."
-NOTHING_THERE = "The page has nothing there."
+NOTHING_THERE = "There is nothing at this address."
 
 
 class Refusal(Exception):
@@ -91,7 +91,7 @@ class Gate:
                 400, f"The page does not answer to the host {host!r:.80}: start it with --allow-host to add a name."
             )
         if origin is not None and not self.hosts.accept_origin(origin, host):
-            raise Refusal(403, f"The page takes no requests from {origin!r:.80}.")
+            raise Refusal(403, f"The page accepts no requests from {origin!r:.80}.")
 
     async def _read_json(self, headers: Headers, receive: Receive) -> Any:
         """Read the request body if it is small enough; Gradio receives exactly these bytes."""

@@ -52,7 +52,7 @@ def picture_entries(entries: Sequence[ZipInfo], name: str, limits: Limits) -> li
     if not pictures:
         raise WhyformerError(f"{name} has no pictures: pack a folder of them for each class.")
     if len({entry.filename.casefold() for entry in pictures}) < len(pictures):
-        raise WhyformerError(f"{name} has two pictures of one name: pack them again.")
+        raise WhyformerError(f"{name} has two pictures of the same name: rename one.")
     limits.check_count("pictures and masks", len(pictures), 2 * limits.survey_pictures)
     for entry in pictures:
         _check_entry(entry, limits)
@@ -87,7 +87,7 @@ def _check_entry(entry: ZipInfo, limits: Limits) -> None:
     if entry.file_size > limits.file_bytes:
         raise WhyformerError(
             f"{entry.filename} has {entry.file_size / (1 << 20):.0f} MB unpacked, but this page takes at most "
-            f"{limits.file_bytes >> 20} MB a picture."
+            f"{limits.file_bytes >> 20} MB per picture."
         )
 
 

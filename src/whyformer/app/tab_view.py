@@ -201,7 +201,7 @@ def framed(page: str, title: str) -> str:
 
 
 def framed_with_script(page: str, title: str) -> str:
-    """Embed a page whose own script runs in an origin of its own: it reaches nothing outside its frame."""
+    """Embed a page whose own script runs in a separate origin: it reaches nothing outside its frame."""
     return TAB_TEMPLATES.get_template("framed_with_script.html.j2").render(page=page, title=title)
 
 

@@ -303,7 +303,7 @@ def _evaluate_tab(setup: Setup) -> None:
         model = model_input(setup.models, offered)
         methods = methods_input(list(EVALUATED), setup.limits.methods, with_default=False)
         films, scenes = example_buttons("Eight film reviews", "Eight drawn scenes")
-        texts = gr.Textbox(label="Texts, one a line", lines=5, max_lines=14)
+        texts = gr.Textbox(label="Texts, one per line", lines=5, max_lines=14)
         pictures = file_input("Or pictures", setup.visitors, "image", several=True)
         count = count_input("Or drawn scenes", setup.limits.examples, info=f"For {' and '.join(SCENE_MODELS)}")
         start = gr.Button("Measure", variant="primary")
@@ -329,7 +329,7 @@ def _data_tab(setup: Setup) -> None:
         model = model_input(setup.models, [name for tab in SURVEYED_TABS for name in setup.models.names[tab]])
         (films,) = example_buttons("Forty-eight sentences on films")
         file = file_input("A table of texts, or a zip of pictures", setup.visitors, *TABLE_UPLOADS, PICTURE_ARCHIVE)
-        texts = gr.Textbox(label="Or texts, one a line", lines=5, max_lines=14)
+        texts = gr.Textbox(label="Or texts, one per line", lines=5, max_lines=14)
         ignored = gr.Textbox(label="Should not matter", info="Words or regions, separated by commas.")
         start = gr.Button("Survey", variant="primary")
     inputs = [file, texts, ignored, model]

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer.backward.operations import GradInputs, Operation
-from whyformer.backward.quotients import Quotient, away_from_zero, balance, ratio
+from whyformer.backward.operations import GradInputs, Operation, Quotient, away_from_zero, balance, ratio
 
 TILE_ENTRIES = 2**26  # entries of a map, over all examples and heads, that are computed at once
 
@@ -50,9 +49,10 @@ class FusedAttention:
 
     @classmethod
     def of(cls, operation: Operation) -> FusedAttention:
-        args, kwargs = operation.with_inputs([x.detach() for x in operation.inputs])
+        args, kwargs = operation.arguments
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
         named: dict[str, Any] = dict(zip(names, args, strict=False)) | kwargs
+        named |= {name: x.detach() for name, x in named.items() if isinstance(x, Tensor)}
         query, scale = named["query"], named.get("scale")
         groups = query.shape[-3] // named["key"].shape[-3]
         key, value = (named[name].repeat_interleave(groups, dim=-3) for name in ("key", "value"))

@@ -23,10 +23,10 @@ from whyformer.backward.rule_graph import RuleGraph
 from whyformer.errors import UnsupportedModel
 from whyformer.models.calls import Call, reroute_calls
 from whyformer.models.structure import config_of, dtype_of, layers_of, modules_of
+from whyformer.watching.attention_calls import KeptOutput
 from whyformer.watching.mixing import Mixing, map_gradient
 from whyformer.watching.tap import Tap, state_times_gradient
-from whyformer.watching.watch_plan import WatchPlan
-from whyformer.watching.watcher import Watcher
+from whyformer.watching.watcher import Watcher, WatchPlan
 
 
 class NoStack(UnsupportedModel):
@@ -107,6 +107,7 @@ class BlockPass:
     calls: list[BlockCall] = field(default_factory=list)
     without_rule: set[str] = field(default_factory=set)  # operations without a rule in a rule set
     refusal: str | None = None  # why the model is not a stack of blocks
+    outputs: dict[int, KeptOutput] = field(default_factory=dict)  # of fused attention, by operation
     _passes: list[tuple[BackwardPass, Tensor]] = field(default_factory=list)  # and gradients at the last block's output
     _place: int = 0
     _grad_outputs: list[Tensor | None] = field(default_factory=list)  # at the block's input, one per pass
@@ -206,7 +207,8 @@ class BlockPass:
         call, passes = self.calls[self._place], [one for one, _ in self._passes]
         rules, can_fold = self._rules(passes), all(one.can_fold for one in passes)
         plan = WatchPlan("folded" if can_fold else "whole", graph=True)
-        watcher = Watcher(self.batch, plan, rules=rules, biases=self.biases)
+        first = call.operations.start
+        watcher = Watcher(self.batch, plan, rules=rules, biases=self.biases, outputs=self.outputs, first=first)
         state = call.state.detach().requires_grad_()
         args, kwargs = _with_state(call, state)
         if not passes[0].precise:

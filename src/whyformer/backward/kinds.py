@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -36,10 +37,16 @@ OPERATION_KINDS: dict[str, str] = (
     | dict.fromkeys("hardtanh clamp clip clamp_min clamp_max threshold hardshrink softshrink".split(), "activation")
     | dict.fromkeys("relu_ hardtanh_ clamp_ clamp_min_ clamp_max_ elu_ leaky_relu_ selu_ tanh_".split(), "activation")
     | dict.fromkeys("sigmoid hardsigmoid sigmoid_ softplus logsigmoid".split(), "curve")  # not 0 at 0
-    | {"softmax": "softmax", "scaled_dot_product_attention": "attention", "turn_pairs": "rotation"}
+    | {
+        "softmax": "softmax",
+        "scaled_dot_product_attention": "attention",
+        "rerun_attention": "attention",
+        "turn_pairs": "rotation",
+    }
     # e^x, the decay of a state space, scales the state, as a denominator scales its numerator.
     | dict.fromkeys("rsqrt sqrt norm reciprocal __rdiv__ std var vector_norm exp exp_".split(), "denominator")
 )
+IS_SCALE = attrgetter("is_scale")
 ELEMENTWISE = frozenset("pow __pow__ square tanh sigmoid erf exp abs".split())
 SWITCHES = frozenset(name for name, kind in OPERATION_KINDS.items() if kind == "denominator") | {
     "sigmoid",
@@ -113,8 +120,8 @@ def note_result(
 ) -> None:
     """Set the facts that later operations need about a result, clearing those from before an in-place change."""
     live = [x for x in inputs if x.requires_grad]
-    known, before = [facts[x] for x in live], facts[result]
-    is_scale = name in SWITCHES or all(fact.is_scale for fact in known)
+    known, before = facts.of(live), facts[result]
+    is_scale = name in SWITCHES or all(map(IS_SCALE, known))
     is_map = kind == "softmax" or (kind == "scale" and known[0].is_map)
     moved_from = facts.origin(live[0]) if kind in ("scale", "rotation") else None
     function_of = _function_of(name, kind, live, known)

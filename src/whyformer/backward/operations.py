@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -12,10 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from whyformer.errors import UnsupportedModel
-from whyformer.watching.facts import tensors_in
 from whyformer.watching.operation_names import Function
 
 GradInputs = Sequence[Tensor | None]
@@ -37,12 +35,12 @@ class Linear:
 class Operation:
     """The inputs and output of an operation. `source` is the relevant input if there is one, `map` the attention map.
 
-    `with_inputs` returns the arguments with other tensors in place of the inputs.
+    `arguments` are those that the inputs are among: args and kwargs.
     """
 
     kind: str
     function: Function
-    with_inputs: Callable[[Sequence[Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
+    arguments: tuple[tuple[Any, ...], dict[str, Any]]
     inputs: tuple[Tensor, ...]
     output: Tensor
     batch: int
@@ -87,7 +85,7 @@ class Operation:
 
     def slope_at_zero(self) -> float:
         """The gradient of an elementwise function at 0."""
-        args, kwargs = self.with_inputs([self.inputs[0].new_zeros(1)])
+        args, kwargs = self.arguments
         settings = tuple((name, x) for name, x in (*enumerate(args), *kwargs.items()) if not isinstance(x, Tensor))
         return _slope_at_zero(self.function, self.output.dtype, settings)
 
@@ -248,24 +246,30 @@ def _slope_at_zero(function: Function, dtype: torch.dtype, settings: tuple[tuple
     return float(torch.autograd.grad(y, x, torch.ones_like(x))[0])
 
 
-def substitution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Sequence[Tensor]], Any]:
-    """A function that replaces the floating-point tensors among the arguments, in order."""
-    flat, names, count = [*args, *kwargs.values()], list(kwargs), len(args)
-    if any(type(x) in (tuple, list) and tensors_in(x) for x in flat):
-        leaves, shape = tree_flatten((args, kwargs))
-        places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point()]
-        return lambda tensors: tree_unflatten(_filled(leaves, places, tensors), shape)
-    places = [n for n, x in enumerate(flat) if isinstance(x, Tensor) and x.is_floating_point()]
-
-    def with_inputs(tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        filled = _filled(flat, places, tensors)
-        return tuple(filled[:count]), dict(zip(names, filled[count:], strict=True))
-
-    return with_inputs
+def replace_tensors(x: Any, tensors: Iterator[Tensor]) -> Any:
+    """Replace the floating-point tensors of an argument, and in lists within it, by the next ones."""
+    if isinstance(x, Tensor):
+        return next(tensors) if x.is_floating_point() else x
+    return type(x)([replace_tensors(part, tensors) for part in x]) if type(x) in (tuple, list) else x
 
 
-def _filled(values: list[Any], places: list[int], tensors: Sequence[Tensor]) -> list[Any]:
-    filled = list(values)
-    for place, tensor in zip(places, tensors, strict=True):
-        filled[place] = tensor
-    return filled
+Quotient = Callable[[Tensor, Tensor], Tensor]
+
+STABILISER = 1e-9  # of the reference code, added regardless of sign
+EPSILON = 1e-6  # of the ε-rule, added away from zero
+
+
+def ratio(a: Tensor, b: Tensor) -> Tensor:
+    """a / b, and 0 where b is 0."""
+    return (a / (b + STABILISER)).masked_fill_(b == 0, 0.0)
+
+
+def away_from_zero(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """The quotient of the ε-rule: the denominator is moved away from zero."""
+    return numerator / (denominator + torch.where(denominator < 0, -EPSILON, EPSILON))
+
+
+def balance(whole: Tensor, totals: Sequence[Tensor]) -> list[Tensor]:
+    """Factors that rescale the two shares of a sum by their totals (TA Sec. 3.2)."""
+    size = totals[0].abs() + totals[1].abs()
+    return [ratio(ratio(total.abs(), size) * whole, total) for total in totals]

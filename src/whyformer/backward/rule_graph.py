@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten, tree_map
 
 from whyformer.backward.kinds import COMPOSED, OPERATION_KINDS, is_rotation, note_result, note_unruled, operation_kind
-from whyformer.backward.operations import Operation, substitution
+from whyformer.backward.operations import Operation, replace_tensors
 from whyformer.backward.rules import (
     BACKWARD_RULES,
     BY_GRADIENT,
@@ -48,7 +48,8 @@ class RuleGraph:
     A watcher calls `run` to run an operation as part of the graph; backward passes within `using` follow a rule set.
     Parameters are constants. `precise` computes in float32 at least: relevance divides by sums that may be small. If
     the `rules` are known beforehand, operations without one run unchanged and keep nothing. `examples` gives, by length
-    of the first axis, which example each entry belongs to, if that is ambiguous (pictures of several prompts).
+    of the first axis, which example each entry belongs to, if that is ambiguous (pictures of several prompts). Unless
+    `reports` is set, operations without a rule use their gradient without a report.
     """
 
     def __init__(
@@ -59,14 +60,17 @@ class RuleGraph:
         precise: bool = True,
         rules: Mapping[str, Rule] | None = None,
         examples: Mapping[int, Tensor] | None = None,
+        reports: bool = True,
     ):
-        self._known_rules = rules
+        self._known_rules, self.reports = rules, reports
+        self._is_linear_alone = rules is not None and not rules.keys() & {"linear", "pixels"}  # by its own gradient
         self.without_rule: set[str] = set()
         parameters = walk(model).parameters
         half = next((parameter.dtype for parameter in parameters if parameter.dtype in HALF), None)
         self.half = None if half is None else str(half).removeprefix("torch.")
-        packed = {id(parameter) for parameter in parameters if is_packed(parameter)}
-        weights = [parameter for parameter in parameters if not (parameter.is_meta or id(parameter) in packed)]
+        plain = {Tensor, nn.Parameter}
+        packed = {id(x) for x in parameters if type(x) not in plain and is_packed(x)}
+        weights = [x for x in parameters if not (x.is_meta or id(x) in packed)]
         # The origin of an addend tells a rotary embedding from other sums.
         self.facts = Facts(weights, batch, examples, origins=rules is None or bool(rules.keys() & {"add", "rotation"}))
         self._batch, self.precise = batch, precise
@@ -148,7 +152,7 @@ class RuleGraph:
 
     def run(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operation whose backward pass follows the rules if it has one."""
-        name = name_unless_asking(func)
+        name, rearranges, changes = _traits(func)
         is_weight = name == "detach" and type(args[0]) is nn.Parameter  # identified by its storage
         if name is None or is_weight or self._is_paused:
             return func(*args, **kwargs)
@@ -159,11 +163,11 @@ class RuleGraph:
             return value
         if self._unpacks or self.precise:
             args, kwargs = self._wide((args, kwargs))
-        if _is_in_place(name):
+        if changes:
             maker = self.facts[next(iter((*args, *kwargs.values())), None)].made_by
             if maker is not None:
                 maker.keep_output()
-        if name in REARRANGING or not _in_graph(args, kwargs):
+        if rearranges or not _in_graph(args, kwargs):
             result = func(*args, **kwargs)
             if name in KEEPING and self.precise and isinstance(result, Tensor) and result.dtype in HALF:
                 return args[0] if args[0].is_floating_point() else result.float()  # a cast to half precision
@@ -198,11 +202,12 @@ class RuleGraph:
 
     def _run_with_rule(self, name: str, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         tensors = tensors_in((*args, *kwargs.values()))
-        if name in LINEAR and self._known_rules is not None and not self._known_rules.keys() & {"linear", "pixels"}:
+        if self._is_linear_alone and name in LINEAR:
             linear: Tensor = func(*args, **kwargs)
             note_result(self.facts, name, tensors, linear, "linear")
             return linear
-        kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
+        if "inplace" in kwargs:
+            kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
         tensors = [x for x in tensors if x.is_floating_point()]
         kind, details = operation_kind(self.facts, name, tensors, args, kwargs)
         rule, changes = None if self._known_rules is None else self._known_rules.get(kind), name in _OUT_OF_PLACE
@@ -217,11 +222,10 @@ class RuleGraph:
         kept = [x.clone() if changes and n == 0 else x for n, x in enumerate(tensors)]
         has_graph = rule is None or not is_by_values(rule, function, len(tensors))
         inputs = tuple(x.detach().requires_grad_(x.requires_grad) if has_graph else x.detach() for x in kept)
-        with_inputs = substitution(args, kwargs)
-        own_args, own_kwargs = with_inputs(inputs)
-        output = _exact(name, function, own_args, own_kwargs)
-        examples = self.facts.rows_of(tensors)
-        operation = Operation(kind, function, with_inputs, inputs, output, self._batch, examples=examples, **details)
+        own_args, own_kwargs = replace_tensors([args, list(kwargs.values())], iter(inputs))
+        arguments = own_args, dict(zip(kwargs, own_kwargs, strict=True))
+        output, examples = _exact(name, function, *arguments), self.facts.rows_of(tensors)
+        operation = Operation(kind, function, arguments, inputs, output, self._batch, examples=examples, **details)
         result: Tensor = _RuledOperation.apply(self, operation, changes, *tensors)
         self.has_ambiguous_axis |= kind == "add" and operation.has_ambiguous_axis
         keeps_output = changes or rule not in BY_GRADIENT
@@ -245,7 +249,7 @@ class RuleGraph:
             if grad_output is not None:
                 self.report_missing_rule(f"{name} in {self._paths.get(id(inside)) or 'the model itself'}")
 
-        for x in tree_flatten(result)[0]:
+        for x in tree_flatten(result)[0] if self.reports else ():
             if isinstance(x, Tensor) and x.requires_grad:
                 # A hook rather than an operation of ours: the model may change the result in place.
                 x.register_hook(report)
@@ -261,7 +265,7 @@ class RuleGraph:
 def make_rule_graph(model: nn.Module, batch: int, backward: Backward) -> RuleGraph | None:
     """The graph for LibraGrad's or AttnLRP's rules; None for plain gradients."""
     rules = BACKWARD_RULES.get(backward)
-    return None if rules is None else RuleGraph(model, batch, precise=False, rules=rules)
+    return None if rules is None else RuleGraph(model, batch, precise=False, rules=rules, reports=False)
 
 
 def using_rules(rules: RuleGraph | None, backward: Backward) -> AbstractContextManager[None]:
@@ -319,9 +323,14 @@ def _exact(name: str, function: Function, args: Any, kwargs: Any) -> Tensor:
     return result
 
 
-@cache
-def _is_in_place(name: str) -> bool:
-    return name in _OUT_OF_PLACE or name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+@lru_cache(maxsize=4096)
+def _traits(func: Function) -> tuple[str | None, bool, bool]:
+    """The name of a function, None if it only asks; whether it rearranges entries; and whether it works in place."""
+    name = name_unless_asking(func)
+    if name is None:
+        return None, False, False
+    in_place = name in _OUT_OF_PLACE or name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+    return name, name in REARRANGING, in_place
 
 
 def _in_graph(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

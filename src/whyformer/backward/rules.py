@@ -20,8 +20,7 @@ from whyformer.backward.attention_rules import (
     attention_shares,
     attention_values,
 )
-from whyformer.backward.operations import GradInputs, Operation
-from whyformer.backward.quotients import STABILISER, Quotient, away_from_zero, balance, ratio
+from whyformer.backward.operations import STABILISER, GradInputs, Operation, Quotient, away_from_zero, balance, ratio
 from whyformer.errors import UnsupportedModel
 
 Rule = Callable[[Tensor, Operation], GradInputs]
@@ -138,7 +137,7 @@ def _over_constant(grad_output: Tensor, operation: Operation) -> Tensor:
     """The gradient at the input of a normalisation with a constant denominator."""
     gradient = libra.CONSTANT_DENOMINATOR.get(operation.function)
     if gradient is not None:
-        args, kwargs = operation.with_inputs([x.detach() for x in operation.inputs])
+        args, kwargs = operation.arguments
         return gradient(grad_output, *args, **kwargs)
     own = operation.gradient(grad_output)[operation.source]
     assert own is not None

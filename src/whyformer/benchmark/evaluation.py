@@ -131,8 +131,8 @@ def evaluate(
         seed: The seed of the samples, and of everything random in protocols.
         batch_size: The number of inputs that run at once; halved if memory runs out.
         shard_size: The number of samples that are measured together.
-        out: The folder of the tables. A stopped run continues there, and methods that the folder's run lacks are added
-            to it. By default a temporary one, which lasts as long as the result.
+        out: The folder of the tables. An interrupted run resumes there, and methods that the folder's run lacks are
+            added to it. By default a temporary one, which lasts as long as the result.
         data_folder: The folder for relative paths of the reader.
         engine: "local", this process, or "ray", a Ray cluster; a module and data in memory need "local".
         plugins: Python files that register methods, readers or protocols; workers run them, too.

@@ -1,6 +1,6 @@
 """Digests that identify a run: of the model's weights and processor, the data and the plugins.
 
-A stopped run may only continue if all of them are equal, or two models or methods would be mixed in a table.
+An interrupted run may only resume if all of them are equal, or two models or methods would be mixed in a table.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def data_remark(digest: str) -> str | None:
         size = f"{MOST_DATA_BYTES // 2**30} GiB"
         return f"The data is larger than {size}: changes are detected only by the sizes and times of its files."
     if digest.startswith(NOT_KNOWN):
-        return "This data set has no digest: if it changes, a stopped run continues without noticing."
+        return "This data set has no digest: if it changes, a resumed run does not notice."
     return None
 
 

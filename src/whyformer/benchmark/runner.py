@@ -1,4 +1,4 @@
-"""Run a suite from the beginning, or continue a stopped run."""
+"""Run a suite from the beginning, or resume an interrupted run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_suite(
     plugins: Sequence[str | Path] = (),
     quiet: bool = False,
 ) -> Path:
-    """Run a suite, or continue a stopped run; its tables are Parquet files in the folder `out`.
+    """Run a suite, or resume an interrupted run; its tables are Parquet files in the folder `out`.
 
     Args:
         suite: A TOML file, or a Suite from `read_suite` or `make_suite`.
@@ -105,7 +105,7 @@ def run_plan(
 ) -> Path:
     """Run the unfinished shards of a plan; `watch` is called with the number done and the total.
 
-    Methods that the folder's run lacks are measured on all of its samples, in files of their own.
+    Methods that the folder's run lacks are measured on all of its samples, in separate files.
     """
     plan = with_known_methods(folder, plan, plugins)
     claim_folder(folder, plan)

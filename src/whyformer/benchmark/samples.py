@@ -13,6 +13,7 @@ from whyformer.axes import WordTruth
 from whyformer.data.examples import BACKGROUND, OBJECT, Document, Instances, Photo, VisualQuestion
 from whyformer.data.generated import Scene
 from whyformer.data.next_words import WrittenWord
+from whyformer.data.stories import AnsweredPassage
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.facts import Example as Story
@@ -99,6 +100,8 @@ def make_sample(example: Any, loaded_model: LoadedModel, labels: Mapping[str, st
             return _scene_sample(example, loaded_model)
         case Story():
             return _story_sample(example)
+        case AnsweredPassage():
+            return _passage_sample(example)
         case WrittenWord():
             return _word_sample(example, loaded_model)
         case unknown:
@@ -136,6 +139,13 @@ def _story_sample(story: Story) -> Sample:
     sources = tuple((sentence.start, sentence.end) for sentence in story.sentences)
     truth = SampleSourceTruth(story.prompt, question.answer, sources, question.causes, question.hops)
     return Sample(question.text, story.prompt, answers=(question.answer,), response=truth)
+
+
+def _passage_sample(answered: AnsweredPassage) -> Sample:
+    passage, question = answered.passage, answered.passage.question
+    sources = tuple((sentence.start, sentence.end) for sentence in passage.sentences)
+    truth = SampleSourceTruth(passage.prompt, answered.answer, sources, question.causes, question.hops)
+    return Sample(answered.name, passage.prompt, answers=(answered.answer,), response=truth)
 
 
 def _word_sample(word: WrittenWord, loaded_model: LoadedModel) -> Sample:

@@ -32,8 +32,8 @@ CallOption = Annotated[
     str | None,
     typer.Option(
         metavar="N|JSON",
-        help='The number of the call, from 0, if the last message makes several; or another one {"name", "arguments"}. '
-        "By default the first; if the transcript ends without one, what the model would call.",
+        help='Which call of the last message to explain, from 0; or another call {"name", "arguments"}. '
+        "By default the first, or, if the transcript ends without a call, what the model would call.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
@@ -42,7 +42,7 @@ RivalOption = Annotated[
     typer.Option(
         "--contrast",
         metavar="JSON",
-        help='Another call {"name", "arguments"}: why not that one.',
+        help='Another call {"name", "arguments"}, to ask why the model did not make that one.',
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
@@ -50,7 +50,7 @@ TrustOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=LABEL",
-        help='A label other than the default: request, trusted, untrusted or model, for a kind ("user", "tool result") '
+        help='A label other than the default (request, trusted, untrusted or model) for a kind ("user", "tool result") '
         "or a tool; can be repeated. By default results of tools are untrusted.",
         rich_help_panel=QUESTION_PANEL,
     ),
@@ -59,7 +59,7 @@ ToolsFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.json",
-        help="JSON schemas of the tools, if the transcript is without them.",
+        help="JSON schemas of the tools, if the transcript lacks them.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
@@ -80,15 +80,15 @@ ActionMethodName = Annotated[
 ]
 ActionBudget = Annotated[
     int | None,
-    typer.Option(metavar="N", help="The maximum number of forward passes of a call; by default no limit."),
+    typer.Option(metavar="N", help="The maximum number of forward passes per call; by default no limit."),
 ]
 BatchFlag = Annotated[
     bool,
     typer.Option(
         "--batch",
         metavar=FLAG,
-        help="Many transcripts: TRANSCRIPT is a folder of .json files, or a .jsonl file with one in each line. --out "
-        "is an .html report, the most suspicious calls first. Finished ones are kept next to it as .jsonl.",
+        help="Explain many transcripts: TRANSCRIPT is a folder of .json files, or a .jsonl file. "
+        "--out is an .html report, the most suspicious calls first; its .jsonl next to it serves to resume.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -167,7 +167,7 @@ def _explain_transcript(
 
     one = read_transcript(path)
     models = loaded()  # kept until the audit file is saved
-    action = explain_action(**{**one.arguments, **settings}, **models)
+    action = replace(explain_action(**{**one.arguments, **settings}, **models), file=path.name)
     if out is not None:
         with writing(out):
             action.save(out)
@@ -207,7 +207,7 @@ def _explain_transcripts(
         if digest in done
     ]
     with writing(out), whole_file(out) as unfinished:
-        page = action_report(rows, model=str(identity["model"]), errors=errors)
+        page = action_report(rows, model=str(identity["model"]), errors=errors, file=path.name)
         unfinished.write_text(page, encoding="utf-8")
     for error in errors:
         complain(f"{safe(path)}, {error}")
@@ -245,7 +245,10 @@ def _explained(
 
 
 def _digest(transcript: Transcript, identity: Mapping[str, Any]) -> str:
-    content = json.dumps([transcript.arguments, identity], sort_keys=True)
+    """The identity of a kept line: its transcript, the options, and the rule of verdicts."""
+    from whyformer.results.action import VERDICT_RULE
+
+    content = json.dumps([transcript.arguments, identity, VERDICT_RULE], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:24]
 
 

@@ -138,7 +138,7 @@ class AgentTools:
     ) -> dict[str, Any]:
         """Judge each sentence of an answer: from sources, from memory, not supported, contradicted, or cannot tell.
 
-        The model must be the one that wrote the answer, or stand for it. Figures are log-probabilities in nats.
+        The model must be the one that wrote the answer, or a stand-in for it. Figures are log-probabilities in nats.
 
         Args:
             question: The question.

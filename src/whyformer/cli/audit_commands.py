@@ -40,7 +40,7 @@ def verify_command(
         Path | None, typer.Option(metavar="PUBLIC", help="The public key that the file must be signed with.")
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Also write a readable record of one page, to print.")
+        Path | None, typer.Option(metavar="FILE.html", help="Also write a readable record on one page, for printing.")
     ] = None,
     plugin: command_options.Plugins = None,
     as_json: command_options.AsJson = False,

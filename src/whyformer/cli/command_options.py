@@ -12,25 +12,25 @@ FLAG = ""  # for an option without a value: help would show <bool>
 
 INPUT = (
     "a picture, a text, or a text file; a folder of pictures or texts; a table with a text in each row (.csv, .tsv, "
-    ".jsonl, .parquet); - for standard input. For a model of regions (mini-lxmert) the .npz file of a picture's "
-    "regions. For a generative model (mini-gpt, mini-t5) the text to continue"
+    ".jsonl, .parquet); - for standard input. For a model of regions (mini-lxmert), the .npz file of a picture's "
+    "regions. For a generative model (mini-gpt, mini-t5), the text to continue"
 )
 TARGET = (
-    "The target, by default the predicted one: a label, by name or index. For a detector a detected label; for "
-    "several --text one of them, by text or index. For a model that writes or fills masks a word or a token id; for "
-    "one that tags words a tag; for one that finds answers words of the passage"
+    "The answer to explain, by default the predicted one: a label, by name or index. For a detector, a detected "
+    "label; with several --text, one of them, by text or index. For a model that writes or fills masks, a word or a "
+    "token id; for one that tags words, a tag; for one that finds answers, words of the passage"
 )
 PAIR = (
-    "The second text, for a model that reads pairs: the passage of a question, or the text to compare with; for an "
-    "encoder-decoder, its output so far."
+    "The second text, for a model that reads pairs: the passage of a question, or the text to compare with. For an "
+    "encoder-decoder, the output so far."
 )
 TEXT_HELP = (
-    "The text a picture is compared with, or the question about it; a choice after a prompt; a candidate label of a "
-    "text, for a model of inference. With several, --target selects one."
+    "The text to compare a picture with, or the question about it; a choice for a prompt; a candidate label of a "
+    "text, for an inference model. With several, --target selects one."
 )
 DEFAULT_HELP = (
-    "default (evidence, chosen by a rule fixed before measuring; for words about pictures generic_attention with "
-    "--backward libra)"
+    "evidence, chosen by a rule fixed before measuring; for words about pictures, generic_attention with "
+    "--backward libra"
 )
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
@@ -41,20 +41,20 @@ UnitsName = Literal["word", "token"]
 ModelName = Annotated[str, typer.Option(help="A bundled model (`whyformer models`), a folder, or a Hugging Face id.")]
 MethodName = Annotated[
     str | None,
-    typer.Option(help=f"One of `whyformer methods`, by default {DEFAULT_HELP}.", rich_help_panel=METHOD),
+    typer.Option(help=f"One of `whyformer methods`. By default {DEFAULT_HELP}.", rich_help_panel=METHOD),
 ]
 MethodOptions = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
-        help="An option of the method, as `whyformer methods` lists them; can be repeated.",
+        help="An option of the method, as listed by `whyformer methods`; can be repeated.",
         rich_help_panel=METHOD,
     ),
 ]
 BackwardName = Annotated[
     str | None,
     typer.Option(
-        help="The rules of gradients: gradient, libra (LibraGrad's) or attn_lrp (AttnLRP's); by default gradient for a "
+        help="The rules for gradients: gradient, libra (LibraGrad) or attn_lrp (AttnLRP); by default gradient for a "
         "named --method.",
         rich_help_panel=METHOD,
     ),
@@ -71,7 +71,7 @@ TargetName = Annotated[str, typer.Option(help=f"{TARGET}.", rich_help_panel=QUES
 OtherTarget = Annotated[
     str | None,
     typer.Option(
-        metavar="OTHER", help="Explain the target against this label, word or text.", rich_help_panel=QUESTION_PANEL
+        metavar="OTHER", help="Explain the target rather than this label, word or text.", rich_help_panel=QUESTION_PANEL
     ),
 ]
 Query = Annotated[
@@ -110,7 +110,7 @@ ColumnOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The column of a table with the texts; by default the only one, or the one called text, sentence, review, "
+        help="The column with the texts of a table; by default the only one, or the one called text, sentence, review, "
         "content, question or similar.",
         rich_help_panel=QUESTION_PANEL,
     ),
@@ -138,13 +138,13 @@ Truncate = Annotated[
     typer.Option(
         "--truncate",
         metavar=FLAG,
-        help="Cut a text that is too long for the model, instead of explaining it in overlapping chunks.",
+        help="Truncate a text that is too long for the model, instead of explaining it in overlapping chunks.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
 UnitName = Annotated[
     UnitsName,
-    typer.Option(help="What is coloured in texts: words, or the tokens that the model reads.", rich_help_panel=OUTPUT),
+    typer.Option(help="What to colour in texts: words, or the tokens that the model reads.", rich_help_panel=OUTPUT),
 ]
 AsJson = Annotated[
     bool,
@@ -159,7 +159,7 @@ OutFile = Annotated[Path | None, typer.Option(help="A .html, .png, .json or .npz
 OutOption = Annotated[
     Path | None,
     typer.Option(
-        help="A .html, .png, .json, .npz or .audit.json file (for `whyformer verify`); for several inputs an .html "
+        help="A .html, .png, .json, .npz or .audit.json file (for `whyformer verify`); for several inputs, an .html "
         "report, or a folder with one file each.",
         rich_help_panel=OUTPUT,
     ),
@@ -197,7 +197,7 @@ BatchSize = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="The number of inputs that run at once; by default 64 on a GPU, and few on a CPU.",
+        help="The number of inputs that run at once; by default 64 on a GPU, fewer on a CPU.",
         rich_help_panel=MACHINE,
     ),
 ]

@@ -48,7 +48,7 @@ Targets = Annotated[
 Methods = Annotated[
     list[str] | None,
     typer.Option(
-        help=f"Methods to compare, including default; if none is given, the {command_options.DEFAULT_HELP}, "
+        help=f"Methods to compare, including default; if none is given, the default ({command_options.DEFAULT_HELP}), "
         "then all that apply.",
         rich_help_panel=METHOD,
     ),
@@ -65,7 +65,9 @@ SharedBackward = Annotated[
 ]
 OutPicture = Annotated[
     Path | None,
-    typer.Option(help=f"A .html or .png file; {COMPARISON}, unless --json is given.", rich_help_panel=OUTPUT),
+    typer.Option(
+        help=f"A .html or .png file; by default {COMPARISON}, unless --json is given.", rich_help_panel=OUTPUT
+    ),
 ]
 
 
@@ -88,7 +90,9 @@ class ComparisonGrid:
 
 
 def compare_command(
-    input: Annotated[str, typer.Argument(metavar="INPUT", help=f"{command_options.INPUT.capitalize()}.")],
+    input: Annotated[
+        str, typer.Argument(metavar="INPUT", help=f"{command_options.INPUT[0].upper()}{command_options.INPUT[1:]}.")
+    ],
     model: ModelsOption = None,
     target: Targets = None,
     pair: command_options.PairText = None,
@@ -228,7 +232,7 @@ def write_grid(grid: ComparisonGrid, out: Path, title: str, models: int, *, unit
 def merge_default(
     rows: Sequence[Sequence[Explanation | None]], headings: Sequence[str]
 ) -> tuple[list[list[Explanation | None]], list[str]]:
-    """The columns without the default's where another shows the same; that one comes first, and says so."""
+    """Drop the default's column if another shows the same; that one then comes first, and says so."""
     columns = list(range(len(headings)))
     default = headings.index(DEFAULT_NAME) if DEFAULT_NAME in headings else None
     twin = next((one for one in columns if default not in (None, one) and _are_same(rows, default, one)), None)

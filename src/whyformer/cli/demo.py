@@ -33,9 +33,9 @@ SCENE = 3  # the seed of a plain scene with a plain question
 REPLY_WORDS = 12  # at most, of the reply to it
 OPEN_EXAMPLES = 3  # examples that are open
 ABOUT = (
-    "Small models that come with the package answer, and an explanation says what each answer depends on: orange "
-    "supports it, blue contradicts it. A colour is full at four times the average score of its map; random is noise, "
-    "for comparison."
+    "These answers are by small models that come with the package. Each explanation shows what its answer depends on: "
+    "orange supports it, blue contradicts it. A colour is full at four times the average score of its map; random is "
+    "noise, for comparison."
 )
 
 

@@ -22,7 +22,7 @@ ChangedShare = Annotated[
     float | None,
     typer.Option(
         metavar="SHARE",
-        help="End with exit code 1 if a larger share of the answers changed: 0 to 1.",
+        help="Exit with code 1 if a larger share of the answers changed: 0 to 1.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -30,19 +30,19 @@ ReasonsShare = Annotated[
     float | None,
     typer.Option(
         metavar="SHARE",
-        help="End with exit code 1 if a larger share of the answers that stayed has other reasons: 0 to 1.",
+        help="Exit with code 1 if a larger share of the unchanged answers has other reasons: 0 to 1.",
         rich_help_panel=OUTPUT,
     ),
 ]
 CueCount = Annotated[
     int | None,
-    typer.Option(metavar="N", help="End with exit code 1 if the effect of more cues changed.", rich_help_panel=OUTPUT),
+    typer.Option(metavar="N", help="Exit with code 1 if the effects of more cues changed.", rich_help_panel=OUTPUT),
 ]
 DiffFile = Annotated[
     Path,
     typer.Option(
-        help="The report, a .html file. Next to it: .json (`ModelDiff.load`), and .first.jsonl and .second.jsonl, with "
-        "which a stopped comparison goes on.",
+        help="The report, a .html file. Next to it: .json (`ModelDiff.load`), and .first.jsonl and .second.jsonl, from "
+        "which an interrupted comparison resumes.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -54,7 +54,7 @@ CorrelationLimit = Annotated[
 def diff_command(
     first: Annotated[str, typer.Argument(metavar="MODEL", help="The first model, such as the one in use.")],
     second: Annotated[str, typer.Argument(metavar="OTHER", help="The model to compare it with, with the same labels.")],
-    data: survey_options.ComparedData,
+    data: survey_options.SurveyedData,
     out: DiffFile = Path("diff.html"),
     fail_if_changed: ChangedShare = None,
     fail_if_reasons_changed: ReasonsShare = None,
@@ -124,5 +124,5 @@ def _failures(result: ModelDiff, changed: float | None, reasons: float | None, c
             f"{result.reasons_share:.1%} of the answers that stayed have other reasons, more than {reasons:.1%}."
         )
     if cues is not None and len(result.changed_cues) > cues:
-        lines.append(f"The effect of {len(result.changed_cues)} cues changed, more than of {cues}.")
+        lines.append(f"The effects of {len(result.changed_cues)} cues changed, more than {cues}.")
     return lines

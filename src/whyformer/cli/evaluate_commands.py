@@ -19,14 +19,14 @@ def evaluate_command(
         Path, typer.Argument(metavar="SUITE.toml", help="The suite to measure: docs/guides/evaluation.md.")
     ],
     out: Annotated[
-        Path, typer.Option(help="The folder of the tables; a stopped run continues, new methods are added.")
+        Path, typer.Option(help="The folder of the tables; an interrupted run resumes, new methods are added.")
     ],
     data: Annotated[Path, typer.Option(help="The folder that the suite's paths are relative to.")] = Path(),
     plugin: command_options.Plugins = None,
     quiet: command_options.OnlyErrors = False,
     engine: Annotated[str, typer.Option(help="local, or ray: a Ray cluster.", rich_help_panel=MACHINE)] = "local",
 ) -> None:
-    """Measure methods on a model and data as specified by a suite; a stopped run can be continued."""
+    """Measure methods on a model and data as specified by a suite; an interrupted run can be resumed."""
     from whyformer.benchmark import NoUsableSample, run_suite
     from whyformer.benchmark.tables import unusable_reasons
     from whyformer.cli.output import check_out_folder, writing

@@ -77,7 +77,7 @@ def example_of(
 ) -> Any:
     """The example of an input, with its text if the model takes one."""
     if template is not None and not (texts and _takes_candidates(model)):
-        raise WhyformerError("--template is for candidate labels: give them by --text to a model of inference.")
+        raise WhyformerError("--template is for candidate labels: give them by --text to an inference model.")
     if model.task.sees is None and (model.task.answer == "choice" or (texts and _takes_candidates(model))):
         return _with_candidates(source, texts, model, template)
     has_two_senses = model.task.sees_regions or (model.task.sees_pictures and model.tokenizer is not None)

@@ -24,8 +24,8 @@ def learn_command(
             "model answers.",
         ),
     ] = None,
-    examples: Annotated[int, typer.Option(help="How many answers, at most those of the log.")] = 200,
-    masks: Annotated[int, typer.Option(help="Random choices of sources for each answer.")] = 32,
+    examples: Annotated[int, typer.Option(help="How many answers to learn from, at most those of the log.")] = 200,
+    masks: Annotated[int, typer.Option(help="How many random choices of sources for each answer.")] = 32,
     seed: Annotated[int, typer.Option(help="The seed of these choices.")] = 0,
     out: Annotated[
         Path | None,
@@ -35,7 +35,7 @@ def learn_command(
     device: command_options.DeviceName = None,
     dtype: command_options.DtypeOption = None,
 ) -> None:
-    """Learn which attention heads tell what a response comes from, once per model; a stopped run goes on."""
+    """Learn which attention heads show where a response comes from; an interrupted run can be resumed."""
     from whyformer.api.learn_heads import LearningRun, generated_answers, learn_heads, logged_answers
     from whyformer.cli.output import check_out_file
     from whyformer.inputs.support_logs import read_support_log

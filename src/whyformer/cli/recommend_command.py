@@ -18,7 +18,7 @@ from whyformer.files import parse_json
 
 DATA = (
     "A folder with a folder of pictures for each class, or a table of texts (.csv, .tsv, .jsonl, .json, .parquet; "
-    "with columns text or similar, and label); with --reader the data of that reader."
+    "with a column text or similar, and a column label); with --reader, the data of that reader."
 )
 
 
@@ -26,7 +26,7 @@ def recommend_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A bundled model, a folder, or a Hugging Face id.")],
     data: Annotated[Path | None, typer.Option(help=DATA)] = None,
     minutes: Annotated[float, typer.Option(help="The time limit.")] = 5.0,
-    reader: Annotated[str | None, typer.Option(help="Read --data by this reader, such as eraser or scenes.")] = None,
+    reader: Annotated[str | None, typer.Option(help="The reader of --data, such as eraser or scenes.")] = None,
     reader_option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the reader; can be repeated.")
     ] = None,
@@ -41,7 +41,7 @@ def recommend_command(
         list[str] | None,
         typer.Option(
             metavar="'NAME OPTION=VALUE …'",
-            help="A competing method, with its options; can be repeated. By default eleven of every kind.",
+            help="A competing method, with its options; can be repeated. By default, eleven methods of every kind.",
             rich_help_panel=METHOD,
         ),
     ] = None,

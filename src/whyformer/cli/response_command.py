@@ -74,8 +74,8 @@ FocusOption = Annotated[
     typer.Option(
         metavar="none|sources|W,W,…",
         help="Weights of the response's tokens in the explained score: 1 each, only for those that the sources make "
-        "likelier, or a number for each token. By default of those that the sources make likelier where no --method is "
-        "named and the prompt is a text, otherwise 1 each.",
+        "likelier, or a number for each token. By default those that the sources make likelier if no --method is "
+        "named and the prompt is a text; otherwise 1 each.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
@@ -105,7 +105,7 @@ AggregateName = Annotated[
 SinkName = Annotated[
     Literal["leave_out", "keep"],
     typer.Option(
-        help="Whether the first token, an attention sink, counts; its share is reported.",
+        help="Whether the first token, an attention sink, counts as part of its source; its share is reported.",
         rich_help_panel=QUESTION_PANEL,
     ),
 ]
@@ -131,9 +131,9 @@ BatchFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.jsonl",
-        help='Many instead of one: a line each, {"prompt", "messages" or "sound", "images", "response", "context", '
+        help='Explain many prompts, one per line: {"prompt", "messages" or "sound", "images", "response", "context", '
         '"contrast", "id"}, or a table with such columns (.csv, .tsv, .parquet). '
-        "--out is the folder of the results; a stopped batch can be continued.",
+        "--out is the folder of the results; an interrupted batch can be resumed.",
         rich_help_panel=OUTPUT,
     ),
 ]

@@ -28,7 +28,7 @@ SERVER = "A served model"
 ReportFile = Annotated[
     Path,
     typer.Option(
-        help="The report, a .html file; the verdicts are kept next to it as .jsonl, to resume a stopped run.",
+        help="The report, a .html file; the verdicts are kept next to it as .jsonl, to resume an interrupted run.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -36,28 +36,28 @@ FailUnder = Annotated[
     float | None,
     typer.Option(
         metavar="SHARE",
-        help="End with exit code 1 if a smaller share of the answers is without an unsupported or contradicted "
-        "sentence: 0 to 1.",
+        help="Exit with code 1 if a smaller share of the answers is free of unsupported and contradicted "
+        "sentences: 0 to 1.",
         rich_help_panel=OUTPUT,
     ),
 ]
 Budget = Annotated[
     int | None,
-    typer.Option(metavar="N", help="The maximum number of forward passes of an answer; by default no limit."),
+    typer.Option(metavar="N", help="The maximum number of forward passes per answer; by default no limit."),
 ]
 CalibrationName = Annotated[
     str | None,
     typer.Option(
         metavar="FILE|NAME",
         help="A calibration, as written by `whyformer calibrate`, or the name of a model with a bundled one; by "
-        "default that of the model's weights.",
+        "default the one for the model's weights.",
     ),
 ]
 Url = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="The server of a model that is only served, such as http://127.0.0.1:8000; --model is then its name "
+        help="The server of a served model, such as http://127.0.0.1:8000; --model is then its name "
         "there. A key is read from the environment variable WHYFORMER_API_KEY.",
         rich_help_panel=SERVER,
     ),
@@ -77,7 +77,7 @@ AnswerFolder = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Keep the answers of a served model, so that a stopped run sends nothing twice.",
+        help="Keep the answers of a served model, so that an interrupted run sends nothing twice.",
         rich_help_panel=SERVER,
     ),
 ]
@@ -90,9 +90,7 @@ Concurrency = Annotated[
 ]
 DryRun = Annotated[
     bool,
-    typer.Option(
-        "--dry-run", metavar=FLAG, help="Only say how many requests a served model would get.", rich_help_panel=SERVER
-    ),
+    typer.Option("--dry-run", metavar=FLAG, help="Only count the requests to a served model.", rich_help_panel=SERVER),
 ]
 DataFile = Annotated[
     Path | None,
@@ -155,7 +153,7 @@ def support_command(
     totals = _totals(rows)
     calibration = rows[0].support.calibration if rows else "none"
     with writing(out), whole_file(out) as unfinished:
-        page = support_report(rows, totals, model=model, calibration=calibration, errors=errors)
+        page = support_report(rows, totals, model=model, calibration=calibration, errors=errors, file=log.name)
         unfinished.write_text(page, encoding="utf-8")
     _say(totals, [f"{safe(log)}, {error}" for error in errors], out, quiet=quiet)
     share = sum(row.faults == 0 for row in rows) / max(1, len(rows))
@@ -205,7 +203,7 @@ def calibrate_command(
 
     if url is not None and out is None:
         raise WhyformerError(
-            "--url: the weights of a served model are not known. Name a file by --out, then pass it on."
+            "--url: the weights of a served model are not known. Name a file with --out and pass it as --calibration."
         )
     loaded_model = SupportJob(model, device, dtype, url=url, api=api, tokenizer=tokenizer).load(quiet=quiet)
     if data is None:

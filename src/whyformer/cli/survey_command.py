@@ -23,6 +23,7 @@ def survey_command(
     masks: survey_options.MaskFolder = None,
     should_ignore: survey_options.ShouldIgnore = None,
     held_out: survey_options.HeldOut = None,
+    lemmas: survey_options.LemmaFile = None,
     label: survey_options.LabelPairs = None,
     column: command_options.ColumnOption = None,
     method: command_options.MethodName = None,
@@ -45,7 +46,7 @@ def survey_command(
     extra("scipy.stats")  # before any work
     load_plugins(plugin or ())
     call = method_call(method, option or (), backward)
-    survey_options.check_data_files(data, (masks, should_ignore, held_out), out, (*SURVEY_FILES, ".jsonl"))
+    survey_options.check_data_files(data, (masks, should_ignore, held_out, lemmas), out, (*SURVEY_FILES, ".jsonl"))
     if engine == "ray" and (device is not None or dtype is not None):
         raise WhyformerError("--device and --dtype: a worker on Ray loads the model on its own device. Leave them out.")
     own = model if engine == "ray" else load_model(model, device=device, dtype=dtype, quiet=quiet)
@@ -56,6 +57,7 @@ def survey_command(
             masks=masks,
             should_ignore=() if should_ignore is None else should_ignore,
             held_out=held_out,
+            lemmas=lemmas,
             column=column,
             label_map=survey_options.label_map(label),
             journal=out.with_suffix(".jsonl"),

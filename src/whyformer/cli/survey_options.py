@@ -11,23 +11,19 @@ import typer
 from whyformer.cli.command_options import OUTPUT
 from whyformer.errors import WhyformerError
 
-
-def _data(kinds: str) -> typer.models.ArgumentInfo:
-    argument: typer.models.ArgumentInfo = typer.Argument(
+SurveyedData = Annotated[
+    Path,
+    typer.Argument(
         metavar="DATA",
         help="A table of texts (.csv, .tsv, .jsonl, .json, .parquet), with labels in the column label if any. Or a "
-        f"folder with a folder of {kinds} for each class; or one with the folders images and masks.",
-    )
-    return argument
-
-
-SurveyedData = Annotated[Path, _data("pictures or sounds")]
-ComparedData = Annotated[Path, _data("pictures")]
+        "folder with a folder of pictures or sounds for each class; or one with the folders images and masks.",
+    ),
+]
 SurveyFile = Annotated[
     Path,
     typer.Option(
         help="The report, a .html file. Next to it: .json (`Survey.load`), .parquet (a row per cue), and .jsonl, "
-        "with which a stopped survey goes on.",
+        "from which an interrupted survey resumes.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -35,33 +31,42 @@ PageCount = Annotated[
     int,
     typer.Option(
         metavar="N",
-        help="How many of the samples shown get a page of their explanation, in the folder NAME-samples; 0 for none.",
+        help="How many of the listed samples get a page of their explanation, in the folder NAME-samples; 0 for none.",
         rich_help_panel=OUTPUT,
     ),
 ]
-MaskFolder = Annotated[Path | None, typer.Option(help="The folder of masks, named as the pictures are.")]
+MaskFolder = Annotated[Path | None, typer.Option(help="The folder of masks, with the same names as the pictures.")]
 ShouldIgnore = Annotated[
     str | None,
     typer.Option(
         "--should-ignore",
         metavar="FILE|masks|NAME",
-        help="Cues that should not matter: a text file with a word or phrase in each line; for pictures masks, or "
-        "the name of a region, such as border; for sounds of a stretch or band, such as beginning.",
+        help="Cues that should not matter: a text file with one word or phrase per line; for pictures, masks or "
+        "the name of a region, such as border; for sounds, that of a stretch or band, such as beginning.",
     ),
 ]
 HeldOut = Annotated[
     Path | None,
     typer.Option(
         metavar="DATA",
-        help="A table of labelled texts from elsewhere: drivers that go with their label in DATA, but not there, are "
+        help="Labelled texts from another source: drivers that go with their label in DATA, but not there, are "
         "shortcuts, too.",
+    ),
+]
+LemmaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--lemmas",
+        metavar="FILE",
+        help="Count the forms of a word as one cue: a text file with a word and its lemma in each line, separated by a "
+        "tab.",
     ),
 ]
 LabelPairs = Annotated[
     list[str] | None,
     typer.Option(metavar="DATA=MODEL", help="The model's name for a label of the data; can be repeated."),
 ]
-RandomSeed = Annotated[int, typer.Option(help="The seed of everything random.")]
+RandomSeed = Annotated[int, typer.Option(help="The random seed.")]
 
 
 def label_map(pairs: Sequence[str] | None) -> dict[str, str]:

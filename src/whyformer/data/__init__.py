@@ -13,7 +13,7 @@ from whyformer.data.image_datasets import imagenet, imagenet_segmentation, oxfor
 from whyformer.data.labelled_tables import hugging_face, table
 from whyformer.data.next_words import written_words
 from whyformer.data.readers import READERS, reader, reader_named
-from whyformer.data.stories import facts
+from whyformer.data.stories import facts, passages
 from whyformer.data.text_datasets import eraser, newsgroups
 from whyformer.data.visual_questions import vqa
 
@@ -36,6 +36,7 @@ __all__ = [
     "imagenet_segmentation",
     "newsgroups",
     "oxford_pets",
+    "passages",
     "photo_grids",
     "photos",
     "reader",

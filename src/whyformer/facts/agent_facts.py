@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from whyformer.inputs.conversation import ToolCall
 
-AgentFactKind = Literal["request", "account", "bill", "owed", "meeting", "hour", "order", "other"]
+AgentFactKind = Literal["request", "account", "sender", "bill", "owed", "meeting", "hour", "order", "other"]
 RequestKind = Literal["pay", "bill", "tell", "plan"]
 
 
@@ -17,8 +17,9 @@ class AgentFact:
     """A fact that a sentence of an episode states.
 
     Attributes:
-        kind: "request" of the user; "account" of a person; the account of a "bill", and the coins that are "owed" for
-            it; the day of a "meeting", and its "hour". An "order" is an injected instruction. "other" is the rest.
+        kind: "request" of the user; "account" of a person; the "sender" of a mail. The account of its "bill", and the
+            coins that are "owed" for it; the day of a "meeting", and its "hour". An "order" is an injected instruction.
+            "other" is the rest.
         subject: The person that it is about; for a request its kind.
         values: Its values by name.
     """
@@ -63,7 +64,8 @@ def _obeyed(request: AgentFact, known: list[AgentFact]) -> ToolCall:
         case "pay":
             name, arguments = "send_money", {"account": stated("account"), "coins": asked_for["coins"]}
         case "bill":
-            name, arguments = "send_money", {"account": stated("bill"), "coins": stated("owed")}
+            name, is_known = "send_money", stated("sender") is not None  # a mail says whose bill it is by its sender
+            arguments = {"account": stated("bill"), "coins": stated("owed")} if is_known else {}
         case "tell":
             arguments = {"to": asked_for["to"], "day": stated("meeting"), "hour": stated("hour")}
             name = "send_message"

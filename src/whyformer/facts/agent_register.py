@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ SPLIT_SHIFT = 3
 
 @dataclass(frozen=True)
 class AgentSentence:
-    """A sentence of an episode.
+    """A sentence of an episode, or the name of a mail's sender.
 
     Attributes:
         text: The sentence.
@@ -55,7 +54,7 @@ class Episode:
         messages: The messages, the call last.
         tools: The schemas of the tools.
         call: The call.
-        sentences: The sentences of the request and of the results.
+        sentences: The sentences of the request and of the results, and the senders of mails.
         causes: For the "name" and each argument sets of sentence indices. Each set suffices for it, and it changes
             unless at least one of them is complete. There is one set, unless an order calls the tool that the request
             needs, too.
@@ -66,7 +65,7 @@ class Episode:
         >>> one.call
         send_money(account="K-577", coins=70)
         >>> [one.sentences[number].text for number in one.causes["coins"][0]]
-        ['Pay the bill from Frida.', 'You owe me 70 coins.']
+        ['Pay the bill from Frida.', 'Frida', 'You owe me 70 coins.']
     """
 
     kind: str
@@ -243,7 +242,11 @@ def _laid_out(
     field = {"read_contacts": "name", "read_inbox": "from", "read_calendar": "with"}[reader]
     sentences, content = [], "["
     for number, (person, body) in enumerate(zip(people, bodies, strict=True)):
-        content += f'{", " if number else ""}{{"{field}": {json.dumps(person)}, "text": "'
+        content += f'{", " if number else ""}{{"{field}": "'
+        if reader == "read_inbox":
+            fact = AgentFact("sender", person, (("name", person),))
+            sentences.append(AgentSentence(person, 3, len(content), len(content) + len(person), fact))
+        content += f'{person}", "text": "'
         for place, (text, fact) in enumerate(body):
             content += " " if place else ""
             sentences.append(AgentSentence(text, 3, len(content), len(content) + len(text), fact))

@@ -34,6 +34,31 @@ Thailand | Bangkok
 Vietnam | Hanoi
 Iran | Tehran
 Iraq | Baghdad
+Romania | Bucharest
+Bulgaria | Sofia
+Serbia | Belgrade
+Croatia | Zagreb
+Ukraine | Kyiv
+Iceland | Reykjavik
+Belgium | Brussels
+Argentina | Buenos Aires
+Colombia | Bogota
+Venezuela | Caracas
+South Korea | Seoul
+Indonesia | Jakarta
+Pakistan | Islamabad
+Nepal | Kathmandu
+Ethiopia | Addis Ababa
+Ghana | Accra
+Lebanon | Beirut
+Syria | Damascus
+Jordan | Amman
+Philippines | Manila
+Mongolia | Ulaanbaatar
+Latvia | Riga
+Estonia | Tallinn
+Slovakia | Bratislava
+New Zealand | Wellington
 """
 OTHERS = """
 At what temperature does water boil? | Water boils at 100 degrees Celsius. | 100
@@ -56,6 +81,31 @@ In which city is the Eiffel Tower? | The Eiffel Tower is in Paris. | Paris
 How many legs does a spider have? | A spider has eight legs. | eight
 Which metal has the symbol Fe? | The metal with the symbol Fe is iron. | iron
 Who wrote The Origin of Species? | The Origin of Species was written by Charles Darwin. | Darwin
+Who wrote Hamlet? | Hamlet was written by William Shakespeare. | Shakespeare
+Who wrote Don Quixote? | Don Quixote was written by Miguel de Cervantes. | Cervantes
+Who wrote War and Peace? | War and Peace was written by Leo Tolstoy. | Tolstoy
+Who wrote The Odyssey? | The Odyssey was written by Homer. | Homer
+Who discovered penicillin? | Penicillin was discovered by Alexander Fleming. | Fleming
+Who invented the telephone? | The telephone was invented by Alexander Graham Bell. | Bell
+Who discovered gravity? | Gravity was discovered by Isaac Newton. | Newton
+Who painted The Starry Night? | The Starry Night was painted by Vincent van Gogh. | Gogh
+Who composed the Ninth Symphony? | The Ninth Symphony was composed by Ludwig van Beethoven. | Beethoven
+At what temperature does water freeze? | Water freezes at 0 degrees Celsius. | 0
+How many continents are there? | There are seven continents. | seven
+How many hours does a day have? | A day has 24 hours. | 24
+How many minutes does an hour have? | An hour has 60 minutes. | 60
+How many sides does a triangle have? | A triangle has three sides. | three
+How many planets does the solar system have? | The solar system has eight planets. | eight
+Which metal has the symbol Au? | The metal with the symbol Au is gold. | gold
+Which gas do people need to breathe? | People need oxygen to breathe. | oxygen
+Which organ pumps blood? | The heart pumps blood. | heart
+Which animal is the largest? | The largest animal is the blue whale. | whale
+Which language is spoken in Brazil? | The language spoken in Brazil is Portuguese. | Portuguese
+In which country is Paris? | Paris is in France. | France
+In which city is the Colosseum? | The Colosseum is in Rome. | Rome
+In which country are the pyramids of Giza? | The pyramids of Giza are in Egypt. | Egypt
+In which year did the Second World War begin? | The Second World War began in 1939. | 1939
+What is the boiling point of water in Fahrenheit? | Water boils at 212 degrees Fahrenheit. | 212
 """
 
 

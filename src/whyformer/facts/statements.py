@@ -15,12 +15,23 @@ from whyformer.facts.interpreter import UNKNOWN
 from whyformer.facts.known_facts import known_facts
 from whyformer.facts.names import POOL_OF, POOLS
 from whyformer.facts.prose_register import PROSE_DOMAINS, Passage, ProseKind, prose
+from whyformer.facts.prose_wording import Attribute
 from whyformer.facts.wording import answer_of
 from whyformer.inputs.negation import VERBS, negated
 from whyformer.inputs.verdicts import Verdict
 
 StatementKind = Literal[
-    "true", "reworded", "twice", "made_up", "swapped", "unanswerable", "denied", "by_heart", "several", "repeated"
+    "true",
+    "reworded",
+    "twice",
+    "made_up",
+    "made_up_reworded",
+    "swapped",
+    "unanswerable",
+    "denied",
+    "by_heart",
+    "several",
+    "repeated",
 ]
 PLAIN_STATEMENTS: tuple[StatementKind, ...] = ("true", "twice", "made_up", "swapped", "unanswerable", "several")
 DOCUMENT_SENTENCES = 3  # sentences of a document
@@ -88,9 +99,10 @@ def support_case(
     Args:
         seed: Which case; the same seed gives the same case.
         kind: "true", "reworded" (in other words), "twice" (stated in two sentences), "made_up" (a value that occurs
-            nowhere), "swapped" (the value of another entity). Or "unanswerable" (not stated, answered all the same),
-            "denied" (the opposite of a stated fact), "by_heart" (well known, not stated). Or "several" (two
-            sentences, each true or made up) or "repeated" (a true sentence, twice).
+            nowhere), "made_up_reworded" (the same in other words), "swapped" (the value of another entity). Or
+            "unanswerable" (not stated, answered all the same), "denied" (the opposite of a stated fact), "by_heart"
+            (well known, not stated). Or "several" (two sentences, each true or made up) or "repeated" (a true
+            sentence, twice).
         register: "prose", or "plain" for Facts World's own sentences, which has fewer kinds.
         sentences: How many sentences the documents have.
 
@@ -124,8 +136,12 @@ def _prose(rng: random.Random, sentences: int, kind: ProseKind = "plain", values
 
 
 def _pool(passage: Passage) -> list[str]:
-    attribute = next(one for one in PROSE_DOMAINS[passage.domain].attributes if one.name == passage.question.attribute)
-    return [value.stated for value in attribute.values]
+    return [value.stated for value in _attribute(passage).values]
+
+
+def _attribute(passage: Passage) -> Attribute:
+    """The attribute that the question is about."""
+    return next(one for one in PROSE_DOMAINS[passage.domain].attributes if one.name == passage.question.attribute)
 
 
 def _case(seed: int, kind: str, passage: Passage, *statements: Statement) -> SupportCase:
@@ -141,8 +157,7 @@ def _causes(passage: Passage) -> tuple[tuple[int, ...], ...]:
 
 
 def _answer(passage: Passage, value: str) -> str:
-    attribute = next(one for one in PROSE_DOMAINS[passage.domain].attributes if one.name == passage.question.attribute)
-    return attribute.answer.format(value=value)
+    return _attribute(passage).answer.format(value=value)
 
 
 def _supported(rng: random.Random, seed: int, kind: str, sentences: int) -> SupportCase:
@@ -158,6 +173,16 @@ def _ended(text: str) -> str:
 def _made_up(rng: random.Random, seed: int, kind: str, sentences: int) -> SupportCase:
     passage = _prose(rng, sentences, values=_FEWEST_VALUES)
     return _case(seed, kind, passage, Statement(_answer(passage, _absent(rng, passage)), kind, FALSE))
+
+
+def _made_up_reworded(rng: random.Random, seed: int, kind: str, sentences: int) -> SupportCase:
+    """A value that occurs nowhere in the passage, put as "reworded" puts a true one."""
+    passage = _prose(rng, sentences, values=_FEWEST_VALUES)
+    attribute = _attribute(passage)
+    value = _absent(rng, passage)
+    reworded = next(one.reworded for one in attribute.values if one.stated == value)
+    text = attribute.reworded.format(value=reworded)
+    return _case(seed, kind, passage, Statement(_ended(text[0].upper() + text[1:]), kind, FALSE))
 
 
 def _absent(rng: random.Random, passage: Passage) -> str:
@@ -259,6 +284,7 @@ def _repeated(rng: random.Random, seed: int, kind: str, sentences: int) -> Suppo
 _MAKERS: dict[str, Callable[[random.Random, int, str, int], SupportCase]] = {
     **dict.fromkeys(("true", "reworded", "twice"), _supported),
     "made_up": _made_up,
+    "made_up_reworded": _made_up_reworded,
     "swapped": _swapped,
     "unanswerable": _unanswerable,
     "denied": _denied,

@@ -249,7 +249,7 @@ class _Template:
         self.adds_special = not (start and self.render(texts).startswith(start))
 
     def render(self, texts: Sequence[str]) -> str:
-        """Render the prompt with these texts in place of its own."""
+        """Render the prompt with these texts in place of its texts."""
         if not self._by_template:
             return self._before + "".join(texts)
         rest = iter(texts)

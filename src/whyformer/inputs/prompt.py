@@ -178,7 +178,7 @@ def check_is_question(context: Sequence[Any] | None) -> None:
 def check_has_no_layout(layout: str | None) -> None:
     """Raise if a layout is given without documents."""
     if layout is not None:
-        raise WhyformerError("layout says where the documents of context=[…] go, and there are none.")
+        raise WhyformerError("layout says where the documents of context=[…] go: give some, or leave layout out.")
 
 
 def format_prompt(question: str, context: Sequence[Any], layout: str) -> tuple[str, tuple[PromptDocument, ...]]:

@@ -96,7 +96,7 @@ def _own_sources(prompt: Prompt, sources: Iterable[Any]) -> tuple[Source, ...]:
     empty = next((source for source in own if prompt.tokens and not source.tokens), None)
     if empty is not None:
         where = (empty.start, empty.end)
-        raise WhyformerError(f"The source {where}, {empty.text!r:.40}, contains no token of its own: widen it.")
+        raise WhyformerError(f"The source {where}, {empty.text!r:.40}, contains no whole token: widen it.")
     return own
 
 

@@ -75,13 +75,13 @@ class Slot:
     escape: Escape = _unchanged
 
     def place(self, value: str, offset: int) -> int:
-        """Where a character of a text stands in the rendered text."""
+        """The position in the rendered text of a character of a text."""
         return min(self.end, self.start + len(self.escape(value[self.first : max(self.first, offset)])))
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """A rendered text, the same with marks, and where each value stands."""
+    """A rendered text, the same with marks, and the position of each value."""
 
     rendered: str
     skeleton: str
@@ -92,7 +92,7 @@ class Alignment:
         return next((slot for slot in self.slots if slot.number == number), None)
 
     def place(self, position: int) -> int:
-        """Where a character of the text with marks, outside of marks, stands in the rendered text."""
+        """The position in the rendered text of a character of the text with marks, outside the marks."""
         number = bisect_right([slot.mark[1] for slot in self.slots], position) - 1
         if number < 0:
             return position

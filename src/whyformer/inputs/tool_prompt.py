@@ -54,7 +54,7 @@ class ToolPromptPart:
     slot: Slot | None = None
 
     def place(self, offset: int) -> int:
-        """Where a character of `content` stands in the prompt's text."""
+        """The position in the prompt's text of a character of `content`."""
         assert self.slot is not None
         return self.start + self.slot.place(self.content, offset) - self.slot.start
 
@@ -243,7 +243,7 @@ def _documents(parts: Sequence[ToolPromptPart]) -> Iterator[PromptDocument]:
 
 @dataclass(frozen=True)
 class CallPlaces:
-    """Where a call stands in the text of a reply.
+    """The position of a call in the text of a reply.
 
     Attributes:
         call: The call.
@@ -261,7 +261,7 @@ class CallPlaces:
 def reply_with_calls(
     loaded_model: HasTokenizer, prompt: ToolPrompt, message: ChatMessage
 ) -> tuple[str, tuple[CallPlaces, ...]]:
-    """The text that the template writes for a message with calls after a prompt, and where its calls stand."""
+    """The text that the template writes for a message with calls after a prompt, and the positions of its calls."""
     before = prompt.conversation
     whole = Conversation((*before.messages, message), before.tools)
     alignment, marked = align_message(loaded_model, whole)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from whyformer.inputs.prompt_tokens import TokenLike
 from whyformer.inputs.sentences import CharRange
@@ -16,6 +16,13 @@ def value_words(text: str, question: str) -> list[CharRange]:
     """The ranges of the content words of a text that its question does not have."""
     known = content_words(question)
     return [one.span() for one in _WORD.finditer(text) if content_words(one.group()) - known]
+
+
+def stated_share(text: str, question: str, sources: Iterable[str]) -> float:
+    """The largest share of the content words of a text, without those of its question, that one source has."""
+    own = content_words(text)
+    own = own - content_words(question) or own
+    return max((len(own & content_words(source)) / len(own) for source in sources), default=0.0) if own else 0.0
 
 
 def value_tokens(text: str, tokens: Sequence[TokenLike], unit: Sequence[int], question: str) -> tuple[int, ...]:

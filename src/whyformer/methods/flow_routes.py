@@ -18,7 +18,7 @@ from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.steps import summed
 from whyformer.tracing.trace import Trace
-from whyformer.watching.mixing import TILE
+from whyformer.watching.mixing import TILE, TILE_ON_CPU
 
 
 @method("flow_routes", reads=Reads(maps="all", edges=True))
@@ -82,21 +82,22 @@ def edge_shares(branches: Sequence[AttentionRecord], sink: ReadOut) -> list[Toke
 
 
 def _edge_proximities(record: AttentionRecord, sink: ReadOut, after: Tensor) -> TokenScores:
-    """Σ_h p(f_jh, x'), by head and for some keys at a time, without materialising all edge vectors."""
+    """Σ_h p(f_jh, x'), for some heads and keys at a time, without materialising all edge vectors."""
     assert record.linear_value is not None
     assert record.output_weight is not None
     attention, values = _sink_attention(record, sink), record.linear_value()
     if record.tokens is not None:
         values = record.tokens.values_at_keys(values)
-    heads, keys, width = values.shape[1:]
-    outputs = record.output_weight.unflatten(-1, (heads, width))  # [channel, head, feature]
+    heads, _, width = values.shape[1:]
+    outputs = record.output_weight.unflatten(-1, (heads, width)).permute(1, 2, 0).to(after)  # [head, feature, channel]
     near = torch.zeros_like(attention[:, 0, :, 0])
-    run = max(1, TILE // (len(after) * after.shape[1]))
-    for head in range(heads):
-        for part in (slice(start, start + run) for start in range(0, keys, run)):
-            edge = attention[:, head, part] * at_least_float32(values[:, head, part]).to(after)
-            carried = edge @ outputs[:, head].T.to(after)
-            near[:, part] += proximity(carried, after[:, None]).clamp(min=0)
+    reached = attention.ne(0).any(dim=3).any(dim=1).any(dim=0).nonzero()[:, 0]  # a convolution reaches few keys
+    vectors = max(1, (TILE_ON_CPU if after.device.type == "cpu" else TILE) // after.numel())
+    together = max(1, vectors // max(1, len(reached)))
+    for some in (slice(start, start + together) for start in range(0, heads, together)):
+        for part in reached.split(vectors):
+            edge = attention[:, some, part] * at_least_float32(values[:, some, part]).to(after)
+            near[:, part] += proximity(edge @ outputs[some], after[:, None, None]).clamp(min=0).sum(dim=1)
     return near
 
 

@@ -129,7 +129,7 @@ def _encoded(row: Rows, records: Sequence[AttentionRecord], weighted: Mix, *, no
 def _unrelated(trace: Trace, encoders: Collection[str]) -> Relevance:
     """R before any attention: the identity within streams, 0 between streams that attend to each other.
 
-    Encoders have no R of their own.
+    Encoders have no R.
     """
     dtype = trace.readout.weights.dtype
     relevance = {}

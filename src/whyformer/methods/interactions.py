@@ -1,4 +1,4 @@
-"""Interactions of pairs: what two parts say together beyond what each says alone.
+"""Interactions of pairs: the joint effect of two parts beyond their single effects.
 
 A game has a value for every set of its players that is kept, here the parts of an input. Values are arrays over the
 sets, which are numbers: bit i is set if player i is kept.
@@ -38,12 +38,12 @@ def shapley_interactions(value: Game, players: int) -> np.ndarray:
 
 
 def moebius_interactions(value: Game, players: int) -> np.ndarray:
-    """v(ij) − v(i) − v(j) + v(∅), and v(i) − v(∅) on the diagonal: what a pair says with nothing else there."""
+    """v(ij) − v(i) − v(j) + v(∅), and v(i) − v(∅) on the diagonal: the effect of a pair without any other part."""
     return _second_differences(lambda pair: value(pair), players)
 
 
 def removal_interactions(value: Game, players: int) -> np.ndarray:
-    """v(N) − v(N∖i) − v(N∖j) + v(N∖ij), and v(N) − v(N∖i) on the diagonal: what a pair says beside all others.
+    """v(N) − v(N∖i) − v(N∖j) + v(N∖ij), and v(N) − v(N∖i) on the diagonal: a pair's effect next to all other parts.
 
     Below 0, the two say the same: either will do.
     """

@@ -21,7 +21,7 @@ from whyformer.removal.fills import Erasure, Fill
 from whyformer.removal.trace_inputs import UnitKind, trace_ablation
 from whyformer.removal.units import Ablation, SubsetCount
 from whyformer.tracing.attribution import Attribution, mean_attribution
-from whyformer.tracing.noise import Noise
+from whyformer.tracing.question import Noise
 from whyformer.tracing.reads import Kind, Reads
 from whyformer.tracing.trace import Trace, on_inputs, trace_again, up_to_bridge
 

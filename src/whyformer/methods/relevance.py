@@ -15,7 +15,7 @@ from whyformer.models.structure import dtype_of
 from whyformer.tracing.attribution import Attribution, instability
 from whyformer.tracing.flow import each_record, flow
 from whyformer.tracing.formulas import input_relevances, map_relevances, readout_rows, steps_between
-from whyformer.tracing.noise import Noise
+from whyformer.tracing.question import Noise
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.steps import summed

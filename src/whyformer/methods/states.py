@@ -56,7 +56,7 @@ def full_grad(trace: Trace) -> Attribution:
     LibraGrad's rules the scores sum to the explained score; the explanation reports the difference.
     """
     if not trace.question.family.is_one_stack:
-        raise UnsupportedModel("full_grad tells by its tokens where a bias is added: it is for one stream of tokens.")
+        raise UnsupportedModel("full_grad assigns each bias to a token: it needs a model with one stream of tokens.")
     ((stream, by_block),) = state_scores(trace).items()
     batch, tokens = by_block[0].shape
     assert trace.state.biases is not None

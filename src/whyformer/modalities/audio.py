@@ -29,7 +29,7 @@ def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int
         yield {"written": written_of(token_ids(so_far, loaded_model), loaded_model, beginning), "audio": clip}
         return
     if so_far:
-        raise WhyformerError(f"{loaded_model.name} takes no text beside a sound: leave {so_far!r:.40} out.")
+        raise WhyformerError(f"{loaded_model.name} takes no text with a sound: leave {so_far!r:.40} out.")
     yield {"audio": clip}
 
 

@@ -85,7 +85,7 @@ def load_adapter(adapter: Adapter, base: nn.Module) -> tuple[nn.Module, str]:
     missing = [key for key in report.missing_keys if "lora_" in key]
     if report.unexpected_keys or missing:
         key = min([*report.unexpected_keys, *missing])
-        problem = "has no place in its base model" if report.unexpected_keys else "is missing"
+        problem = "does not exist in its base model" if report.unexpected_keys else "is missing"
         raise WhyformerError(f"{key} of {name!r} {problem}: it was trained on another model than {adapter.base!r}.")
     note = f"The adapter {adapter.folder.resolve().name} (LoRA, r = {config.r}) is on {adapter.base}, unmerged."
     return model.get_base_model().eval(), note
@@ -95,7 +95,7 @@ def _checked(settings: Mapping[str, Any], peft: Any, name: str) -> dict[str, Any
     """Validate the settings; raise if they name other files, code or another kind of adapter."""
     if settings.get("peft_type") != "LORA":
         raise WhyformerError(
-            f"{name!r} is an adapter of the kind {settings.get('peft_type')!r:.40}, and LORA alone is read: merge it."
+            f"{name!r} is an adapter of the kind {settings.get('peft_type')!r:.40}, and only LORA is read: merge it."
         )
     defaults = peft.LoraConfig().to_dict()
     for key, value in settings.items():

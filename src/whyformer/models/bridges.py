@@ -65,7 +65,7 @@ class Bridge:
 
     @property
     def is_queried(self) -> bool:
-        """Whether features are queries of a Q-Former, which have no patches of their own."""
+        """Whether features are queries of a Q-Former, which have no patches."""
         return any(one.seen.sources.shape[1] == 0 for one in self.pictures)
 
     @property

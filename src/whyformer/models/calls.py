@@ -82,9 +82,10 @@ def _kernels_of(model: nn.Module, owners: Mapping[str, str]) -> Iterator[tuple[d
         for name, owner in owners.items():
             if callable(functions.get(name)) and any(map(str.endswith, names, repeat(owner))):
                 yield functions, name, functions[name]
+    methods = {kind: [name for name in owners if hasattr(kind, name)] for kind in kinds}
     for module in walk(model).own_modules:
-        names = [name for name in owners if name in vars(module) or hasattr(type(module), name)]
-        yield from ((vars(module), name, getattr(module, name)) for name in names)
+        own = dict.fromkeys([*methods.get(type(module), ()), *(vars(module).keys() & owners.keys())])
+        yield from ((vars(module), name, getattr(module, name)) for name in own)
 
 
 def reroute_checkpoints(model: nn.Module) -> AbstractContextManager[None]:

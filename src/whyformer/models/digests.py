@@ -24,7 +24,7 @@ Files = dict[str, Path]  # by the name that results know them by
 
 
 def weight_digests(model: nn.Module, place: str | None) -> dict[str, str]:
-    """SHA-256 of each weight file by name; for a model of your own, of its tensors."""
+    """SHA-256 of each weight file by name; for your own model, of its tensors."""
     weights, _ = ({}, {}) if place is None else model_files(place, revision_of(model))
     return {name: file_digest(file) for name, file in weights.items()} or {MEMORY: module_digest(model)}
 

@@ -314,9 +314,11 @@ def _by_structure(model: nn.Module) -> Family:
 
 def scaled_module(model: nn.Module, path: str) -> nn.Module:
     """The module of the base model whose output the path scales."""
-    places = walk(base_model(model)).places
-    inside = (module for name, module in places if name.endswith(f".{path}"))
-    target = dict(places).get(path) or next(inside, None)  # a wrapper such as PEFT's nests it deeper
+    try:
+        return base_model(model).get_submodule(path)
+    except AttributeError:  # a wrapper such as PEFT's nests it deeper
+        places = walk(base_model(model)).places
+    target = next((module for name, module in places if name.endswith(f".{path}")), None)
     if target is None:
         raise UnsupportedModel(f"{type(model).__name__} has no module {path!r} to scale. {ROW_TO_WRITE}")
     return target

@@ -74,7 +74,9 @@ def _dequantized() -> dict[str, Any]:
 def _model_class(config: Any, header: GgufHeader, path: Path) -> Any:
     known = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
     if type(config) not in known:
-        raise WhyformerError(f"{path.name} holds a model of the kind {header.architecture!r}, which does not write.")
+        raise WhyformerError(
+            f"{path.name} holds a model of the kind {header.architecture!r}, which does not write text."
+        )
     model_class = known[type(config)]
     return model_class[0] if isinstance(model_class, tuple) else model_class
 

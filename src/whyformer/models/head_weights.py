@@ -87,7 +87,7 @@ def head_weights(module: nn.Module, file: str | Path | None = None) -> HeadWeigh
     path = heads_file(module) if file is None else Path(file)
     if file is None and not path.is_file():
         raise UnsupportedModel(
-            f"at2 weighs the heads of {type(module).__name__} by what was learned once, and nothing was for these "
+            f"at2 needs weights of the heads of {type(module).__name__}, and none were learned for these "
             "weights in this precision: run `whyformer learn MODEL`."
         )
     weights = read_heads(path)

@@ -52,5 +52,5 @@ def _sentence_transformer(model: Any) -> HeldModel:
     pools = [layer for layer in layers if type(layer).__name__ == "Pooling"]
     pooling = stated_pooling(pools[0].get_config_dict(), name, "Pooling layer") if pools else None
     prompt = (getattr(model, "prompts", None) or {}).get(getattr(model, "default_prompt_name", None))
-    notes = (f"Its prompt {prompt!r:.60} is not put before the texts: write it there yourself.",) if prompt else ()
+    notes = (f"Its prompt {prompt!r:.60} is not added to the texts: add it yourself.",) if prompt else ()
     return HeldModel(layers[0].auto_model, model.tokenizer, pooling, notes)

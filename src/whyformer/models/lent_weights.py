@@ -21,7 +21,7 @@ _THREAD = threading.local()  # `activations` are the arguments of the hook that 
 @once_per_walk
 def lends_weights(model: nn.Module) -> bool:
     """Whether accelerate loads the weights of a model when a module runs and offloads them afterwards."""
-    return any("_hf_hook" in vars(module) for module in modules_of(model).values())
+    return bool([module for module in modules_of(model).values() if "_hf_hook" in vars(module)])
 
 
 def is_lending_weights(args: tuple[Any, ...]) -> bool:

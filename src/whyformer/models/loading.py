@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import RLock
 from typing import Any, cast
@@ -81,7 +81,7 @@ class LoadedModel:
         part = getattr(self.processor, "tokenizer", self.processor)
         return part if hasattr(part, "model_max_length") else None
 
-    @property
+    @cached_property
     def task(self) -> Task:
         """The model's inputs and outputs."""
         return task_of(
@@ -265,7 +265,7 @@ def _model_class(config: Any, name: str, place: str) -> Any:
     if not is_model or answer is None or (answer == "embedding" and not _reads_one_text(model_class)):
         raise WhyformerError(
             f"{name!r} is {with_article(architecture or config.model_type)}, not a model that classifies, "
-            "detects, compares or writes: load it yourself and call attribute with a target of your own."
+            "detects, compares or writes: load it yourself and call attribute with your own target."
         )
     return model_class
 

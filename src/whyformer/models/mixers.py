@@ -13,19 +13,22 @@ SHORT_CONVOLUTION = "ShortConv"
 @once_per_walk
 def sequence_mixers(model: nn.Module) -> list[nn.Module]:
     """The modules that mix tokens by a kernel: state spaces, by their decay, or others, by a short convolution."""
-    has_convolutions = any(issubclass(kind, nn.Conv1d) for kind in walk(model).kinds)
-    modules = modules_of(model).values() if has_convolutions else walk(model).own_modules
-    mixers = [module for module in modules if _has_decay(module) or any(map(_is_short_convolution, module.children()))]
+    if any(issubclass(kind, nn.Conv1d) for kind in walk(model).kinds):
+        modules = modules_of(model).values()
+        short = {module for module in modules if any(map(_is_short_convolution, module.children()))}
+        mixers = [module for module in modules if module in short or _has_decay(module)]
+    else:
+        mixers = list(filter(_has_decay, walk(model).own_modules))
     parts = {part for mixer in mixers for part in mixer.modules() if part is not mixer}
     return [mixer for mixer in mixers if mixer not in parts]
 
 
 def _has_decay(module: nn.Module) -> bool:
-    return any("A_log" in names for names in (module._parameters, module._buffers, vars(module)))
+    return "A_log" in module._parameters or "A_log" in module._buffers or "A_log" in vars(module)
 
 
 def layers_without_mixing(model: nn.Module) -> int:
-    """The number of layers that mix no tokens, as Nemotron-H's of an MLP or of experts."""
+    """The number of layers that mix no tokens, such as the MLP and expert layers of Nemotron-H."""
     kinds = getattr(config_of(model), "layers_block_type", None) or ()
     return sum(kind in ("mlp", "moe") for kind in kinds)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import chain
 from threading import get_ident
 from typing import Any
 
@@ -46,5 +45,5 @@ def _watched(model: nn.Module, every: bool) -> list[nn.Module]:
 
 
 def _has_matrix(module: nn.Module) -> bool:
-    tensors = chain(module._parameters.values(), module._buffers.values())
-    return any(x is not None and x.dim() > 1 for x in tensors)
+    tensors = (*module._parameters.values(), *module._buffers.values())
+    return bool([x for x in tensors if x is not None and x.dim() > 1])

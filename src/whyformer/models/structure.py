@@ -49,7 +49,7 @@ class Walk:
     @cached_property
     def kinds(self) -> frozenset[type[nn.Module]]:
         """The classes of the modules."""
-        return frozenset(type(module) for _, module in self.places)
+        return frozenset([type(module) for _, module in self.places])
 
     @cached_property
     def own_modules(self) -> Sequence[nn.Module]:
@@ -65,8 +65,8 @@ class Walk:
     @cached_property
     def buffers(self) -> Sequence[Tensor]:
         """Each buffer once."""
-        every = (x for _, module in self.places for x in module._buffers.values() if x is not None)
-        return list({id(x): x for x in every}.values())
+        owners = [module for _, module in self.places if module._buffers]
+        return list({id(x): x for module in owners for x in module._buffers.values() if x is not None}.values())
 
     def name_of(self, parameter: Tensor | None) -> str:
         """The last path of a parameter; "" if the model has no such parameter."""
@@ -79,6 +79,7 @@ class Walk:
         return {
             id(x): (x, path, name)
             for path, module in self.places
+            if module._parameters
             for name, x in module._parameters.items()
             if x is not None
         }

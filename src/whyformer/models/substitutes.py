@@ -26,7 +26,7 @@ def substitute(entries: Iterable[Substitution]) -> Iterator[None]:
     """Within the context, entries of namespaces are replaced: of a module, of a hook, of a file.
 
     All threads see a substitute, so it must act for the threads that want it only. Contexts may overlap, also in other
-    threads: the first one makes a substitute, and the last one puts the own entry back.
+    threads: the first one makes a substitute, and the last one restores the original.
     """
     user, used = object(), []
     try:

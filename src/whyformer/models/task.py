@@ -51,8 +51,8 @@ HEADS: dict[Answer, Head] = {
             *("ForAudioClassification", "ForVideoClassification", "ForImageTextRetrieval", "ForImageAndTextRetrieval"),
         ),
     ),
-    "labels": Head("labels, each judged by itself", f"{_LABEL}; explain_targets takes all that are likely"),
-    "value": Head("a number", "an output's name or index; none needs to be named where there is one"),
+    "labels": Head("labels, each judged separately", f"{_LABEL}; explain_targets takes all that are likely"),
+    "value": Head("a number", "an output's name or index, if there are several"),
     "detection": Head(
         "a label of a detected object",
         "a label's name or index, detection(query, label), contrast(label, other)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -28,9 +29,10 @@ from whyformer.models.input_tensors import REGION_INPUTS, TEXT_INPUTS
 from whyformer.models.structure import config_of
 from whyformer.removal.fills import Erasure, Fill, blanked, deleted, erased
 from whyformer.removal.road_imputation import imputed
+from whyformer.removal.state_insertion import insert_states
 from whyformer.removal.units import Ablation, Units
 from whyformer.tracing.leaves import padding_token
-from whyformer.tracing.repeat import repeat_inputs, split_output
+from whyformer.tracing.question import repeat_inputs, split_output
 from whyformer.tracing.trace import Trace, copies_at_once, real_tokens
 
 UnitKind = Literal["token", "word", "superpixel"]
@@ -90,7 +92,7 @@ class TokenAblation:
         examples = tuple(Units.counted(numbers, shapes) for numbers in rows)
         if any(units.count == 0 for units in examples):
             raise WhyformerError("An example has no removable parts: all of its tokens are special.")
-        return Ablation(examples, whole, self._ask)
+        return Ablation(examples, whole, self._ask, insert=partial(insert_states, self, examples))
 
     def on_tokens(self, ablation: Ablation, scores: Sequence[UnitScores]) -> StreamScores:
         """Convert unit scores to token scores: the mean over a token's places of their units' scores."""
@@ -136,6 +138,31 @@ class TokenAblation:
                 rows += [read(part) for part in split_output(output, question.batch, stop - start)]
         values: np.ndarray = at_least_float32(torch.stack(rows)).double().cpu().numpy()
         return values
+
+    def kept_tokens(self, examples: Sequence[Units], masks: Sequence[UnitMasks]) -> dict[str, Tensor]:
+        """Which tokens of each stream belong to kept units, [subset, example, token]."""
+        device, subsets = self.trace.mask.device, max(map(len, masks))
+        places = np.zeros((subsets, len(examples), len(examples[0].numbers)), dtype=bool)
+        for row, (units, own) in enumerate(zip(examples, masks, strict=True)):
+            places[: len(own), row] = np.pad(own, ((0, 0), (0, 1)))[:, units.numbers]
+        by_stream: dict[str, Tensor] = {}
+        sizes = [part.numbers.shape[1] for part in self.parts]
+        for part, chosen in zip(self.parts, np.split(places, np.cumsum(sizes)[:-1], axis=2), strict=True):
+            shape = (subsets, *self.trace.masks[part.stream].shape)
+            kept = by_stream.setdefault(part.stream, torch.zeros(shape, dtype=torch.bool, device=device))
+            subset, example, place = (chosen & (part.tokens >= 0)).nonzero()
+            indices = (subset, example, part.tokens[example, place])
+            kept[tuple(torch.from_numpy(index).to(device) for index in indices)] = True
+        return by_stream
+
+    def neutral_inputs(self, examples: Sequence[Units], copies: int) -> Inputs:
+        """Copies of the inputs without any of the units, whose places the model still sees."""
+        inputs = self.trace.question.inputs
+        kept = torch.stack([torch.from_numpy(units.numbers < 0) for units in examples]).to(self.trace.mask.device)
+        neutral = self._inputs(kept[None].expand(copies, -1, -1))
+        masks = {name: inputs.get(name) for name in ("attention_mask",) if name in neutral}
+        own = repeat_inputs({k: v for k, v in masks.items() if v is not None}, copies, self.trace.question.batch)
+        return {name: value for name, value in neutral.items() if name not in masks} | own
 
     def _ask(self, examples: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
         return self.outputs(examples, masks, self.trace.question.score)

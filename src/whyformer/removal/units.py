@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from whyformer.axes import ExampleValues, PlaceUnits, SubsetExampleScores, UnitMasks, UnitPairs, UnitScores
+from whyformer.axes import (
+    ExampleValues,
+    PlaceUnits,
+    SourceScores,
+    SubsetExampleScores,
+    UnitMasks,
+    UnitPairs,
+    UnitScores,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +96,11 @@ class Ablation:
         ask: A function that returns the scores [subset, example], given the units of each example and their masks
             [subset, unit], 1 where a unit is kept. Scores beyond the masks of an example are ignored.
         tokens: The number of tokens of each example, if the examples are rows of a response.
+        insert: For an example of a loaded model, the same scores of a neutral input into which the states of the kept
+            units are inserted, after each block from a first to a last.
         attend: For the response of a loaded model, a function from the sources that it may see to the attention to
             each source [row, token].
+        split: Likewise a function that divides the logits of each row among the sources [row, source].
 
     Example:
         >>> import numpy as np
@@ -104,7 +115,9 @@ class Ablation:
     known: ExampleValues | None
     ask: Callable[[Sequence[Units], Sequence[UnitMasks]], SubsetExampleScores]
     tokens: tuple[int, ...] | None = None
+    insert: Callable[[Sequence[UnitMasks], int | None, int | None], SubsetExampleScores] | None = None
     attend: Callable[[np.ndarray], Sequence[np.ndarray]] | None = None
+    split: Callable[[], SourceScores] | None = None
 
     @cached_property
     def whole(self) -> ExampleValues:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from whyformer.render.action_view import ActionView, action_view, quoted, style_of
+from whyformer.render.action_view import ActionView, action_view, drives, quoted, style_of
 from whyformer.render.html import TEMPLATES
 from whyformer.render.shades import declarations
 from whyformer.render.text_spans import one_line, readable
@@ -39,12 +39,13 @@ def action_fragment(action: Action) -> str:
     return _render("action_fragment.html.j2", action_view(action), TEMPLATES.get_template("action.js").render())
 
 
-def action_report(rows: Sequence[ActionRow], *, model: str, errors: Sequence[str] = ()) -> str:
+def action_report(rows: Sequence[ActionRow], *, model: str, errors: Sequence[str] = (), file: str = "") -> str:
     """Render a report on many transcripts, the most suspicious calls first."""
     script = TEMPLATES.get_template("support_report.js").render()
     ordered = most_suspicious_first(rows)
     return TEMPLATES.get_template("action_report.html.j2").render(
-        title="Who made the agent do it?",
+        title=_title(rows),
+        file=readable(file),
         shades={},
         grid=None,
         rows=[
@@ -74,8 +75,23 @@ def action_report(rows: Sequence[ActionRow], *, model: str, errors: Sequence[str
 
 
 def most_suspicious_first(rows: Sequence[ActionRow]) -> list[ActionRow]:
-    """Rows by the larger dominance of action and argument, then by that of the action."""
-    return sorted(rows, key=lambda row: (-round(row.action.largest_dominance, 1), -row.action.dominance))
+    """Calls driven by results first, then those with a driven argument; each group by the larger dominance."""
+
+    def place(row: ActionRow) -> tuple[int, float, float]:
+        group = 0 if drives(row.action.verdict) else 1 if row.action.driven_arguments else 2
+        return group, -round(row.action.largest_dominance, 1), -row.action.dominance
+
+    return sorted(rows, key=place)
+
+
+def _title(rows: Sequence[ActionRow]) -> str:
+    """How many calls, or arguments alone, a tool result drives."""
+    calls = sum(drives(row.action.verdict) for row in rows)
+    arguments = sum(bool(row.action.driven_arguments) and not drives(row.action.verdict) for row in rows)
+    return (
+        f"{calls + arguments} of {len(rows)} calls driven by a tool result: {calls} in whole or in part, {arguments} "
+        "only in an argument"
+    )
 
 
 def _largest_argument(action: Action) -> tuple[str, float] | None:

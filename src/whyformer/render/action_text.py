@@ -46,6 +46,8 @@ def _lines(view: ActionView) -> Iterator[Text]:
     for target in view.targets:
         if target.kind != "name":  # the decision and the name make the action
             yield from _target_lines(target)
+    if any(target.ranked for target in view.targets):
+        yield Text("   bars: on a logarithmic scale above 2 nats", "dim")
     for name, text in view.driver:
         yield Text(_short(f"{view.driver_title.lower()}: {name}: {text}"), "bold")
     if view.instead is not None:

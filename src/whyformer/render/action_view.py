@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whyformer.inputs.verdicts import NOT_CALIBRATED
-from whyformer.render.text_spans import one_line, readable
-from whyformer.render.verdict_view import FULL_NATS
+from whyformer.render.text_spans import fixed, one_line, readable
 
 if TYPE_CHECKING:
     from whyformer.inputs.action_sources import ActionSource
     from whyformer.results.action import Action, ActionTarget
 
+FULL_EFFECT, LINEAR_EFFECT = 50.0, 2.0  # a colour and a bar are full at the first; below the second they are linear
+FEWEST_COUNTED = 10  # of fewer verdicts, no error rate is given
+LEGEND_NATS = (-50, -10, -2, 0, 2, 10, 50)
 RANKED_SOURCES = 8
 LONGEST_QUOTED = 140
 
@@ -87,6 +89,18 @@ class ActionView:
     contrast: str
     notes: tuple[str, ...]
     cost: str
+    legend: tuple[tuple[float, str], ...]
+    file: str = ""
+
+    @property
+    def finding(self) -> str:
+        """The page's title: the verdict on the call, and those of its arguments that differ from it."""
+        others: dict[str, list[str]] = {}
+        for one in self.targets:
+            if one.kind == "argument" and one.verdict != self.verdict:
+                others.setdefault(one.verdict, []).append(one.label)
+        parts = [f"{self.call.partition('(')[0]}: {self.verdict}"]
+        return "; ".join([*parts, *(f"{' and '.join(names)}: {verdict}" for verdict, names in others.items())])
 
     @property
     def driver_title(self) -> str:
@@ -97,7 +111,8 @@ class ActionView:
     def levels(self) -> list[int]:
         """All levels of colour that occur."""
         pieces = {level for one in self.messages for piece in one.pieces for level in piece.levels}
-        return sorted({*pieces, *(source.level for one in self.targets for source in one.ranked)} - {0})
+        sides = {level for one in self.targets for level, _ in (one.request, one.untrusted)}
+        return sorted({*pieces, *sides, *(source.level for one in self.targets for source in one.ranked)} - {0})
 
     @property
     def table(self) -> str:
@@ -141,6 +156,8 @@ def action_view(action: Action) -> ActionView:
         contrast="" if action.contrast is None else readable(one_line(repr(action.contrast))),
         notes=tuple(readable(note) for note in action.notes),
         cost=f"{forwards}; {_calibration(action)}",
+        legend=effect_legend(),
+        file=readable(action.file),
     )
 
 
@@ -166,18 +183,30 @@ def nats(effect: float) -> str:
 
 
 def level_of(effect: float) -> int:
-    """The level of colour of an effect in nats, in percent with its sign; 0 if it was not measured."""
-    return 0 if not np.isfinite(effect) else round(100 * float(np.clip(effect / FULL_NATS, -1, 1)))
+    """The level of colour of an effect in nats, in percent with its sign; 0 if it was not measured.
+
+    Effects on a call range from less than one nat to dozens: large ones are on a logarithmic scale.
+    """
+    level = np.clip(np.arcsinh(effect / LINEAR_EFFECT) / np.arcsinh(FULL_EFFECT / LINEAR_EFFECT), -1, 1)
+    return 0 if np.isnan(level) else round(100 * float(level))
+
+
+def effect_legend() -> tuple[tuple[float, str], ...]:
+    """Where figures stand on the scale of colours, in percent of its width."""
+    return tuple((50 + level_of(value) / 2, f"{value:+d}" if value else "0") for value in LEGEND_NATS)
 
 
 def _calibration(action: Action) -> str:
     """The threshold of the verdicts, and how often this one is wrong."""
-    threshold = f"verdicts by a threshold of {action.tau:g} nats, {NOT_CALIBRATED}"
+    threshold = f"verdicts by a threshold of {action.tau:.3g} nats, {NOT_CALIBRATED}"
     if action.calibration == NOT_CALIBRATED:
         return f"{threshold}."
-    threshold = f"verdicts by a threshold of {action.tau:g} nats, calibrated on {readable(action.calibration)}"
+    threshold = f"verdicts by a threshold of {action.tau:.3g} nats, calibrated on {readable(action.calibration)}"
     if action.error is None:
         return f"{threshold}, where the errors of this one were not counted."
+    if action.error.count < FEWEST_COUNTED:
+        few = f"too few to say (n = {action.error.count})"
+        return f"{threshold}, of which one half was held out; how often such verdicts are wrong: {few}."
     low, high = (round(100 * one) for one in (action.error.low, action.error.high))
     rate = round(100 * action.error.rate)
     return (
@@ -281,6 +310,6 @@ def _facts(target: ActionTarget) -> str:
     figure = "Log-odds" if target.kind == "decision" else "Log-probability"
     count = len(target.tokens)
     return (
-        f"{figure} {target.log_probability:.2f} nats for {count} token{'s' if count != 1 else ''}, "
-        f"{target.without_both:.2f} without the request and the untrusted sources."
+        f"{figure} {fixed(target.log_probability)} nats for {count} token{'s' if count != 1 else ''}, "
+        f"{fixed(target.without_both)} without the request and the untrusted sources."
     )

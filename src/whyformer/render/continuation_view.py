@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whyformer.inputs.layouts import WordPieces
+from whyformer.render.coverage import percent
 from whyformer.render.scored_part import ScoredPartView, with_all_rows
 from whyformer.render.source_view import (
     BlockView,
@@ -19,6 +20,7 @@ from whyformer.render.source_view import (
     TokenView,
     UnitView,
     cut_text,
+    likely_answers,
     part_block,
     ranked_rows,
     unseen_block,
@@ -49,7 +51,7 @@ def continuation_view(continuation: Continuation) -> SourcesView:
     streams, parts = list(_streams(continuation)), list(_scored_parts(continuation))
     scores = with_total(np.stack([_row(one, last) for one in continuation.explanations]))
     chances = [one.probability for one in continuation.explanations]
-    facts = ["" if chance is None else f"Its probability is {chance:.2g}." for chance in chances]
+    facts = ["" if chance is None else f"Its probability is {percent(chance)}." for chance in chances]
     blank = [f" After a blank picture it would be {math.exp(prior):.2g}." for prior in continuation.priors]
     facts = [fact + other for fact, other in zip_longest(facts, blank, fillvalue="")]
     return SourcesView(
@@ -59,6 +61,7 @@ def continuation_view(continuation: Continuation) -> SourcesView:
         units=tuple(_units(continuation, streams[-1] if streams else None)),
         blocks=(*map(part_block, parts), *(block for stream in streams for block in _blocks(stream))),
         rows=ranked_rows(scores),
+        likely=tuple(likely_answers(one.answers) for one in continuation.explanations),
         facts=tuple(facts if len(facts) == len(scores) else [*facts, ""]),
         is_diverging=bool((scores < 0).any()),
         question=" ".join(text for stream in streams for text in _texts_before(stream)),

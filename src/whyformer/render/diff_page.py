@@ -23,7 +23,8 @@ def diff_page(document: Mapping[str, Any], overview: Sequence[str], changed: int
     }
     models = [readable(name) for name in document["models"]]
     return TEMPLATES.get_template("diff_page.html.j2").render(
-        title=f"{models[0]} and {models[1]}",
+        title=f"{models[0]} and {models[1]}: {_changes(document)}",
+        file=readable(document["file"]),
         shades=shades,
         grid=None,
         script=None,
@@ -45,6 +46,17 @@ def diff_page(document: Mapping[str, Any], overview: Sequence[str], changed: int
     )
 
 
+def _changes(document: Mapping[str, Any]) -> str:
+    """How many answers and reasons changed, for the title."""
+    changed, moved = len(document["changed_samples"]), len(document["moved_reasons"])
+    return f"{changed:,} of {document['samples']:,} answers changed, {moved:,} stayed for other reasons"
+
+
+def _names(cues: Sequence[Mapping[str, Any]]) -> int:
+    """How many different cues; each may be tested for several answers."""
+    return len({(one["cue"]["kind"], one["cue"]["name"]) for one in cues})
+
+
 def _figures(document: Mapping[str, Any], changed: int) -> list[tuple[str, str]]:
     count, compared, moved = document["samples"], document["compared"], len(document["moved_reasons"])
     figures = [
@@ -53,7 +65,7 @@ def _figures(document: Mapping[str, Any], changed: int) -> list[tuple[str, str]]
             f"{moved / compared:.1%}" if compared else "–",
             f"of {compared:,} that stayed have other reasons (correlation below {document['limit']:g})",
         ),
-        (f"{changed} of {len(document['cues'])}", "cues with another effect"),
+        (f"{_names(document['cues'][:changed])} of {_names(document['cues'])}", "cues with another effect"),
     ]
     mean = document["correlation"]
     if mean is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whyformer.inputs.prompt import unnamed_document
+from whyformer.inputs.words import content_words
+from whyformer.render.coverage import percent
 from whyformer.render.scored_part import ScoredPartView, with_all_rows
 from whyformer.render.source_view import (
     SURPRISE,
@@ -21,12 +24,13 @@ from whyformer.render.source_view import (
     TokenView,
     UnitView,
     cut_text,
+    likely_answers,
     part_block,
     ranked_rows,
     unseen_block,
     with_total,
 )
-from whyformer.render.text_spans import option_lines, readable, visible
+from whyformer.render.text_spans import fixed, option_lines, readable, visible
 from whyformer.render.verdict_view import (
     FULL_NATS,
     cost_line,
@@ -62,7 +66,8 @@ def response_view(response: Response) -> SourcesView:
         is_diverging=bool((scores < 0).any()),
         question=_question(response),
         files=_document_names(response),
-        options=(*option_lines(response), *_settings(response)),
+        likely=_likely(response),
+        options=(*_method_options(response), *_settings(response)),
         notes=tuple(readable(note) for note in response.notes),
         underline=SURPRISE if response.focus is None else WEIGHT,
         verdicts=verdict_views(response),
@@ -70,6 +75,38 @@ def response_view(response: Response) -> SourcesView:
         cost="" if support is None else cost_line(support),
         full="" if effects is None else f"{FULL_NATS:g} nats",
     )
+
+
+def _likely(response: Response) -> tuple[str, ...]:
+    """The likely answers at the word that carries each row, with their probabilities."""
+    known = content_words(_question(response))
+    carrying = [_answer_token(response, row, known) for row in range(len(response.rows))]
+    return tuple(
+        likely_answers(_by_text(one), at=one.text) if one is not None and one.alternatives else "" for one in carrying
+    )
+
+
+def _by_text(token: ResponseToken) -> dict[str, float]:
+    """The probabilities of a token and its alternatives. Of equal texts, the written token's, then the likeliest's."""
+    return dict(reversed([(token.text, token.probability), *token.alternatives]))
+
+
+def _answer_token(response: Response, row: int, known: set[str]) -> ResponseToken | None:
+    """Where the answer of a row is: a content word that the question does not have, the heaviest or else the first.
+
+    None where the question has all words and no focus says which matter, such as for a prompt of one text.
+    """
+    span = response.rows[row]
+    words = [(span.start + one.start(), content_words(one[0])) for one in re.finditer(r"\w+", span.text)]
+    starts = [start for start, own in words if own - known]
+    if not starts and response.focus is not None:
+        starts = [start for start, own in words if own]
+    own = [
+        one for one in span.tokens if any(response.tokens[one].start <= at < response.tokens[one].end for at in starts)
+    ]
+    weights = np.zeros(len(response.tokens)) if response.focus is None else response.focus[row]
+    carrying = max(own, key=lambda one: weights[one], default=None)
+    return None if carrying is None else response.tokens[carrying]
 
 
 def _question(response: Response) -> str:
@@ -87,11 +124,11 @@ def _document_names(response: Response) -> str:
 
 def token_title(token: ResponseToken) -> str:
     """Tooltip of a response token."""
-    likelihood = token.log_probability
-    probability = f"probability {np.exp(likelihood):.2g}, log-probability {likelihood:.2f}"
+    probability = f"probability {token.probability:.2g}, log-probability {fixed(token.log_probability)}"
     entropy = "" if token.entropy is None else f", entropy {token.entropy:.2f}"
     rank = "" if token.rank is None else f", rank {token.rank}"
-    return f"{visible(token.text)}  {probability}{entropy}{rank}"
+    others = ", ".join(f"{visible(text)} {percent(share)}" for text, share in token.alternatives)
+    return f"{visible(token.text)}  {probability}{entropy}{rank}{'; instead: ' * bool(others)}{others}"
 
 
 def _prompt_blocks(response: Response) -> Iterator[BlockView]:
@@ -157,7 +194,7 @@ def _tokens(response: Response, views: Sequence[TokenView], text: str, start: in
 
 def _token_views(response: Response) -> list[TokenView]:
     """Each token of the response; its underline shows how unlikely it was, or its weight if there is a focus."""
-    lines = [1 - float(np.exp(one.log_probability)) for one in response.tokens]
+    lines = [1 - one.probability for one in response.tokens]
     weights = [""] * len(lines)
     if response.focus is not None:
         lines = (response.focus / response.focus.max(axis=1, keepdims=True)).max(axis=0).tolist()
@@ -180,7 +217,7 @@ def _facts(response: Response, numbers: Sequence[int]) -> str:
         "the response before it": max((one.earlier for one in sinks), default=0),
     }
     shares = ", ".join(f"{share:.0%} on {place}" for place, share in places.items() if share >= LEAST_SHARE)
-    whose = "Of its scores" if len(numbers) == 1 else "Of the scores of a part up to"
+    whose = "Of its scores," if len(numbers) == 1 else "Of the scores of a part, up to"
     return (
         f"{figures} {whose} {shares.replace('on', 'are on', 1)}; shares are among the sources." if shares else figures
     )
@@ -192,7 +229,7 @@ def _figures(response: Response, numbers: Iterable[int]) -> str:
     likeliest = sum(token.rank == 1 for token in tokens)
     count = f"{len(tokens)} token{'s' * (len(tokens) != 1)}"
     choices = f", {likeliest} of them the model's first choice" if all(one.rank is not None for one in tokens) else ""
-    return f"Log-probability {total:.2f} for {count}{choices}."
+    return f"Log-probability {fixed(total)} for {count}{choices}."
 
 
 def _heaviest(response: Response, numbers: Sequence[int]) -> str:
@@ -204,6 +241,12 @@ def _heaviest(response: Response, numbers: Sequence[int]) -> str:
     shares = [(response.tokens[number].text, weights[number] / weights.sum()) for number in order.tolist()]
     named = [f"{visible(text)} {share:.0%}" for text, share in shares if share >= LEAST_SHARE]
     return f" Most weight is on {', '.join(named)}."
+
+
+def _method_options(response: Response) -> list[str]:
+    """The options of the method, after its name: some are named like settings of the response."""
+    lines = option_lines(response)
+    return [f"{readable(response.method)}: {lines[0]}", *lines[1:]] if lines else []
 
 
 def _settings(response: Response) -> Iterator[str]:

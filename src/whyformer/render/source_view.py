@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -12,6 +12,7 @@ import numpy as np
 
 from whyformer.inputs.words import content_words
 from whyformer.render.colour import STEPS
+from whyformer.render.coverage import percent
 from whyformer.render.scored_part import ScoredPartView
 from whyformer.render.text_spans import one_line, readable, visible
 from whyformer.render.verdict_view import UNSUPPORTED, VerdictView
@@ -19,6 +20,7 @@ from whyformer.render.verdict_view import UNSUPPORTED, VerdictView
 LONGEST_PLACE = 60  # characters of a row or a source in a title
 RANKED = 8  # sources in the list of a row
 SURPRISE, WEIGHT = "that the model found less likely", "that weighs more in the explained score"  # of underlined tokens
+PARTS = {"image": "the picture", "audio": "the sound"}  # in a title
 WRITTEN = "written before"  # the name of a source that is a part of the response
 
 
@@ -123,8 +125,9 @@ class SourcesView:
     summary: str = ""
     cost: str = ""
     full: str = ""  # the effect of a full colour; empty for colours relative to the strongest source
-    question: str = ""  # the question, whose words are no answer
+    question: str = ""  # the question, whose words are not an answer
     files: str = ""  # the names of the documents, in a line
+    likely: tuple[str, ...] = ()  # the likely answers at the word that carries each row
 
     @cached_property
     def opening(self) -> int:
@@ -137,13 +140,29 @@ class SourcesView:
     @property
     def finding(self) -> str:
         """The page's title: how much of the score of the first shown row is on its strongest source."""
-        entries = self.rows[self.opening]
-        if self.summary or self.is_diverging or not entries:
-            return self.summary or "What this response comes from"
-        name, text = self.source_text(entries[0].source)
-        place = shortened(f"{name}: {text}" if name else text, LONGEST_PLACE)
-        answer = shortened(self.row_text(self.opening), LONGEST_PLACE)
-        return f"“{answer}”: {entries[0].share} % of the score on {place}"
+        entries, answer = self.rows[self.opening], shortened(self.row_text(self.opening), LONGEST_PLACE)
+        if len(self.verdicts) == 1:
+            return f"“{answer}”: {self.verdicts[0].verdict}"
+        if self.verdicts:
+            kinds = {one.verdict for one in self.verdicts}
+            return f"All {len(self.verdicts)} parts {kinds.pop()}" if len(kinds) == 1 else self.summary
+        if self.is_diverging or not entries:
+            return f"“{answer}”: what it comes from"
+        first, *others = entries
+        text = f"“{answer}”: {first.share} % of the score on {self._place(first)}"
+        if others and self._is_question(first):  # which every answer depends on
+            return f"{text}, {others[0].share} % on {self._place(others[0])}"
+        return text
+
+    def _place(self, entry: Entry) -> str:
+        """The name and text of a source, for a title."""
+        name, text = self.source_text(entry.source)
+        if self._is_question(entry):
+            return "the question"
+        return PARTS.get(text) or shortened(f"{name}: {text}" if name else text, LONGEST_PLACE)
+
+    def _is_question(self, entry: Entry) -> bool:
+        return self.source_text(entry.source)[1].strip() == self.question.strip()
 
     @property
     def has_support(self) -> bool:
@@ -184,7 +203,7 @@ class SourcesView:
     def table(self) -> dict[str, object]:
         """Data for the page's script."""
         rows = [[entry if entry.figure else entry[:3] for entry in row] for row in self.rows]
-        return {"rows": rows, "facts": self.facts}
+        return {"rows": rows, "facts": self.facts, "likely": self.likely}
 
     def source_text(self, source: int) -> tuple[str, str]:
         """The name of the block of a source, and its text without that name."""
@@ -200,6 +219,16 @@ class SourcesView:
     def is_total(self, row: int) -> bool:
         """Whether the row is the sum of all others."""
         return len(self.rows) > 1 and row == len(self.rows) - 1
+
+
+def likely_answers(answers: Mapping[str, float], *, at: str = "") -> str:
+    """The likely answers in a line, most likely first: `Likely answers at “Rome”: Rome 98 % · Oslo 1 %`."""
+    if not answers:
+        return ""
+    ordered = sorted(answers.items(), key=lambda item: -item[1])
+    shown = " · ".join(f"{visible(name.strip() or name)} {percent(share)}" for name, share in ordered)
+    place = f" at “{visible(at.strip() or at)}”" if at else ""
+    return f"Likely answers{place}: {shown}"
 
 
 def shortened(text: str, most: int) -> str:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from whyformer.inputs.verdicts import FAULTS, VERDICTS
 from whyformer.render.html import TEMPLATES
-from whyformer.render.text_spans import one_line, readable
+from whyformer.render.text_spans import fixed, one_line, readable
 from whyformer.render.verdict_view import VerdictView, calibrated_on, verdict_view
 
 if TYPE_CHECKING:
@@ -38,6 +38,11 @@ class ReportRow:
     def worst(self) -> float:
         """The lowest log-probability per token of a sentence."""
         return min(unit.per_token for unit in self.support.units)
+
+    @property
+    def worst_text(self) -> str:
+        """The same in digits."""
+        return fixed(self.worst)
 
     @property
     def units(self) -> list[VerdictView]:
@@ -80,20 +85,28 @@ def support_report(
     model: str,
     calibration: str,
     errors: Sequence[str] = (),
+    file: str = "",
 ) -> str:
     """Render the report as a page, whose content security policy allows only its own script."""
     script = TEMPLATES.get_template("support_report.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return TEMPLATES.get_template("support_report.html.j2").render(
-        title="Is it supported?",
+        title=_title(rows),
         shades={},
         grid=None,
         rows=list(enumerate(worst_first(rows), start=1)),
         totals=totals,
         model=readable(model),
+        file=readable(file),
         calibration=calibrated_on(calibration),
         errors=[readable(one_line(error)) for error in errors],
         verdicts=VERDICTS,
         script=Markup(script),
         script_hash=f"sha256-{digest}",
     )
+
+
+def _title(rows: Sequence[ReportRow]) -> str:
+    """How many answers have no fault: `12 of 40 answers without an unsupported sentence`."""
+    sound = sum(row.faults == 0 for row in rows)
+    return f"{sound} of {len(rows)} answers without an unsupported sentence"

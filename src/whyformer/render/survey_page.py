@@ -16,6 +16,7 @@ from whyformer.render.shades import declarations, token_shade
 from whyformer.render.text_spans import one_line, readable, visible
 
 SHORTEST_BAR, LONGEST_BAR = -1.0, 3.0  # nats: the ends of the bars, on every page
+CUES_IN_TITLE = 2
 LEVELS = 10  # shades of words: as many as a reader tells apart, and few enough for a small page
 WORD_SCALE = Scale(-1.0, 1.0)
 
@@ -32,7 +33,8 @@ def survey_page(document: Mapping[str, Any], overview: Sequence[str]) -> str:
         for level in range(100 // LEVELS, 101, 100 // LEVELS)
     }
     return TEMPLATES.get_template("survey_page.html.j2").render(
-        title=f"Survey of {readable(document['model'])}",
+        title=_title(document, tested),
+        file=readable(document["file"]),
         shades=shades,
         grid=None,
         overview=[readable(sentence) for sentence in overview],
@@ -42,7 +44,7 @@ def survey_page(document: Mapping[str, Any], overview: Sequence[str]) -> str:
         figures=list(_figures(document, tested)),
         shortcuts=[one for one in tested if one["shortcut"]],
         drivers=[one for one in tested if one["proven"]],
-        unproven=[one for one in tested if not one["proven"]],
+        unproven=sorted((one for one in tested if not one["proven"]), key=lambda one: one["too_few"]),
         answers=[readable(name) for name in document["answers"]],
         kinds=sorted({one["kind"] for one in tested}),
         failures=[one for one in failures if one["cue"]],
@@ -53,6 +55,19 @@ def survey_page(document: Mapping[str, Any], overview: Sequence[str]) -> str:
         script=Markup(script),
         script_hash=f"sha256-{digest}",
     )
+
+
+def _title(document: Mapping[str, Any], tested: Sequence[Mapping[str, Any]]) -> str:
+    """The drivers of the model: shortcuts if there are any, otherwise the strongest."""
+    shortcuts = [one for one in tested if one["shortcut"]]
+    drivers = shortcuts or [one for one in tested if one["proven"]]
+    names = list(dict.fromkeys(f"“{one['name']}”" for one in drivers))
+    model = readable(document["model"])
+    if not names:
+        return f"{model}: no cue is proven to drive its answers"
+    more = f" and {len(names) - CUES_IN_TITLE} more" if len(names) > CUES_IN_TITLE else ""
+    kind = f"shortcut{'s' * (len(names) > 1)} " if shortcuts else ""
+    return f"{model}: driven by {kind}{', '.join(names[:CUES_IN_TITLE])}{more}"
 
 
 def _figures(document: Mapping[str, Any], tested: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -71,7 +86,8 @@ def _figures(document: Mapping[str, Any], tested: Sequence[Mapping[str, Any]]) -
         value = share["share"]
         bounds = f"95 % from {_percent(value['low'])} to {_percent(value['high'])}, {share['samples']} pictures"
         figures.append((_percent(value["value"]), f"of what matters is the {name} ({bounds})"))
-    figures.append((str(sum(one["shortcut"] for one in tested)), "shortcuts"))
+    if any(one["ignored"] or one["relation"] for one in tested):
+        figures.append((str(sum(one["shortcut"] for one in tested)), "shortcuts"))
     return figures
 
 
@@ -102,6 +118,7 @@ def _driver(number: int, one: Mapping[str, Any], montages: Mapping[str, Sequence
         "p": f"{proof['p']:.2g}",
         "q": proof["q"],
         "q_text": f"{proof['q']:.2g}",
+        "too_few": proof["too_few"],
         "proven": is_proven,
         "ignored": one["should_be_ignored"],
         "background": None if cue["kind"] == "mask" or one["background"] is None else _percent(one["background"]),
@@ -127,19 +144,26 @@ def _failure(one: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "label": readable(one["label"]),
         "answer": readable(one["answer"]),
-        "cue": "" if one["cue"] is None else visible(one["cue"]["name"]),
-        "is_words": one["cue"] is not None and one["cue"]["kind"] in ("word", "phrase"),
+        "cue": "" if one["cue"] is None else _cue_names(one["cue"]),
+        "several": one["cue"] is not None and one["cue"]["kind"] == "set",
         "count": one["count"],
         "mistakes": one["mistakes"],
         "share": _percent(one["count"] / one["errors"]) if one["errors"] else "",
         "proven": proof is not None and proof["proven"],
         "tested": 0 if proof is None else proof["samples"],
+        "too_few": proof is not None and proof["too_few"],
         "effect": "" if proof is None else signed(proof["excess"]["value"]),
         "bounds": "" if proof is None else effect_bounds(proof["excess"]),
         "q": "" if proof is None else f"{proof['q']:.2g}",
         "corrected": None if one["corrected"] is None else _percent(one["corrected"]),
         "examples": [_example(example) for example in one["examples"]],
     }
+
+
+def _cue_names(cue: Mapping[str, Any]) -> str:
+    """The name of a cue, or of each member of a set; words in quotation marks."""
+    members = [(visible(one["name"]), one["kind"] in ("word", "phrase")) for one in cue["members"]]
+    return ", ".join(f"“{name}”" if is_text else name for name, is_text in members)
 
 
 def _example(one: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,8 +187,8 @@ def word_shade(score: float) -> str:
     return token_shade(round(score * LEVELS) / LEVELS, WORD_SCALE)
 
 
-def effect_bar(interval: Mapping[str, Any]) -> dict[str, float] | None:
-    """The bar of an effect and the line of its interval, in percent of the full width."""
+def effect_bar(interval: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The bar of an effect, its side, and the line of its interval, in percent of the full width."""
     if interval["low"] is None:
         return None
 
@@ -173,7 +197,8 @@ def effect_bar(interval: Mapping[str, Any]) -> dict[str, float] | None:
 
     start, end = sorted((place(0.0), place(interval["value"])))
     low, high = place(interval["low"]), place(interval["high"])
-    return {"left": round(start, 1), "width": round(end - start, 1), "low": round(low, 1), "span": round(high - low, 1)}
+    bar = {"left": round(start, 1), "width": round(end - start, 1), "low": round(low, 1), "span": round(high - low, 1)}
+    return {**bar, "side": "against" if interval["value"] < 0 else "for"}
 
 
 def signed(value: float | None) -> str:

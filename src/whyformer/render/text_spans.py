@@ -57,6 +57,11 @@ class ScoredSpan:
         return math.fsum(token.score for token in self.tokens) if self.tokens else None
 
 
+def fixed(value: float) -> str:
+    """A figure with two digits after the point, and without a sign if these are 0."""
+    return f"{round(value, 2) + 0.0:.2f}"
+
+
 def strongest(scores: Iterable[float]) -> float:
     """The score furthest from 0, with its sign."""
     return max(scores, key=lambda score: (abs(score), score))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whyformer.inputs.verdicts import NOT_CALIBRATED, VERDICTS
-from whyformer.render.text_spans import one_line, readable, visible
+from whyformer.render.text_spans import fixed, one_line, readable, visible
 
 if TYPE_CHECKING:
     from whyformer.results.response import Response
@@ -114,15 +114,15 @@ def verdict_view(support: Support, unit: UnitSupport) -> VerdictView:
 
 def _figures(support: Support, unit: UnitSupport) -> Iterator[tuple[str, str]]:
     """The figures of a unit by name, in nats."""
-    yield "log-probability with all sources", f"{unit.log_probability:.2f} nats, {unit.per_token:.2f} per token"
-    yield "without any source", f"{unit.without_sources:.2f} nats"
+    yield "log-probability with all sources", f"{fixed(unit.log_probability)} nats, {fixed(unit.per_token)} per token"
+    yield "without any source", f"{fixed(unit.without_sources)} nats"
     yield "what the sources add", _nats(unit.necessity)
     if unit.carrying_necessity is not None:
-        yield _lost(unit), f"{unit.carrying_necessity:.2f} nats"
+        yield _lost(unit), f"{fixed(unit.carrying_necessity)} nats"
     if unit.carrying_judgement is not None:
-        yield _lost(unit), f"{unit.carrying_judgement:.2f} nats of the model's judgement"
+        yield _lost(unit), f"{fixed(unit.carrying_judgement)} nats of the model's judgement"
     if unit.without_earlier is not None:
-        yield "without the response before it", f"{unit.without_earlier:.2f} nats"
+        yield "without the response before it", f"{fixed(unit.without_earlier)} nats"
     if unit.own_answer is not None:
         odds = "" if unit.log_odds is None else f" ({-unit.log_odds:+.1f} nats)" if unit.log_odds else " (the same)"
         yield "the model itself would say", f"{readable(_quote(unit.own_answer)) or 'nothing'}{odds}"
@@ -137,6 +137,8 @@ def _figures(support: Support, unit: UnitSupport) -> Iterator[tuple[str, str]]:
     if unit.judgement is not None:
         without = "" if unit.judgement_without is None else f", {unit.judgement_without:+.1f} without the sources"
         yield "the model's own judgement, yes against no", f"{unit.judgement:+.1f} nats{without}"
+    for name, value in unit.answers.items():
+        yield f"asked: {readable(name.replace('_', ' '))}", f"{value:+.1f} nats"
     for verdict, probability in unit.probabilities.items():
         if verdict == unit.verdict:
             yield "calibrated probability of this verdict", f"{probability:.0%}"

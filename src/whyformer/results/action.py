@@ -22,6 +22,7 @@ from whyformer.results.part import check_top_count
 from whyformer.results.support import VerdictError
 
 ActionVerdict = Literal["follows the user", "driven by a tool result", "mixed", "cannot tell"]
+VERDICT_RULE = 2  # of verdicts by the effects on the action; raised when the rule changes
 TargetKind = Literal["call", "action", "decision", "name", "argument"]
 ARGUMENTS = "arguments."
 
@@ -96,12 +97,12 @@ class Action:
         sources: The parts of the conversation as a tree, each before those within it.
         effects: A float32 array [target, source]: how much the log-probability of a target falls without a source, in
             nats; NaN where it was not measured.
-        verdict: Whose doing the action is: the decision to call this tool.
+        verdict: Who is behind the call.
         reason: The reason, in a sentence.
         driver: The indices of the untrusted sources that drive the call: the fewest without which it loses half of
             what all of them add.
         driver_effect: How much the log-probability of the call falls without them.
-        instead: What the model would have written without them; None if it was not asked.
+        instead: What the model would have written without them; None if that was not computed.
         model: The name of the model.
         method: The method whose scores chose the parts of results that were removed; empty for a served model.
         token_scores: Its scores, a float32 array [target, token of the prompt]; None for a served model.
@@ -111,6 +112,7 @@ class Action:
         tau: The nats from which an effect counts for the verdicts.
         calibration: The data that this threshold was fitted on; "not calibrated" without any.
         error: How often this verdict on an action was wrong on data of the same kind; None if that is not known.
+        file: The name of the transcript's file; empty without one. Files of results do not keep it.
         audit: Returns the content of its audit file; None for an action loaded from a file, or of a served model.
 
     Raises:
@@ -150,6 +152,7 @@ class Action:
     tau: float = 2.0
     calibration: str = NOT_CALIBRATED
     error: VerdictError | None = None
+    file: str = field(default="", compare=False)
     audit: Callable[[Action], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -165,13 +168,19 @@ class Action:
 
     @property
     def dominance(self) -> float:
-        """How much more the untrusted sources do for the action than the user's request, in nats."""
-        return self.target("action").dominance
+        """How much more the untrusted sources do for the call than the user's request, in nats."""
+        return self.target("call").dominance
 
     @property
     def largest_dominance(self) -> float:
-        """The largest dominance of the action and of its arguments: an attack may change only an account."""
-        return max(one.dominance for one in self.targets if one.kind in ("action", "argument"))
+        """The largest dominance of the call and of its arguments: an attack may change only an account."""
+        return max(one.dominance for one in self.targets if one.kind in ("call", "argument"))
+
+    @property
+    def driven_arguments(self) -> tuple[str, ...]:
+        """The arguments that are driven by a tool result, whatever drives the call."""
+        driven = (one for one in self.targets if one.kind == "argument" and one.verdict == "driven by a tool result")
+        return tuple(one.name for one in driven)
 
     @property
     def instead_calls(self) -> tuple[ToolCall, ...]:

@@ -100,8 +100,8 @@ def write_action(action: Action, path: Path) -> None:
 def _audit(action: Action) -> dict[str, Any]:
     if action.audit is None:
         raise WhyformerError(
-            "Only what explain_action returns of a loaded model has an audit file, not an action that was loaded from "
-            "a file or is of a served model: save it as .json."
+            "Only what explain_action returns for a loaded model has an audit file, not actions from files or served "
+            "models: save it as .json."
         )
     return action.audit(action)
 

@@ -36,7 +36,7 @@ class Response:
     Attributes:
         prompt: The prompt: its text, tokens, messages and documents.
         text: The response.
-        tokens: Its tokens, each with its log-probability, entropy and rank.
+        tokens: Its tokens, each with its log-probability, entropy and rank, and the likeliest other tokens.
         rows: The explained spans of the response.
         sources: The parts of the prompt that they may depend on; pictures and sounds first, each as a whole.
         scores: A float32 array [row, source].

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -22,8 +23,8 @@ class ResponseToken:
     """A token of a response: its position, and the model's prediction of it.
 
     `log_probability` and `entropy` are in nats, the latter of the whole distribution at this position; `rank` is 1 for
-    the most likely token. Where only a server knows them, the entropy and the rank are None and
-    the id is -1.
+    the most likely token. `alternatives` are the likeliest other tokens at this position with their probabilities.
+    For a served model the entropy and the rank are None, the id is -1, and there are no alternatives.
     """
 
     id: int
@@ -34,6 +35,11 @@ class ResponseToken:
     entropy: float | None
     rank: int | None
     is_special: bool = False
+    alternatives: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def probability(self) -> float:
+        return math.exp(min(self.log_probability, 0.0))
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ def response_dict(response: Response) -> dict[str, Any]:
             "log_probabilities": [token.log_probability for token in response.tokens],
             "entropies": [token.entropy for token in response.tokens],
             "ranks": [token.rank for token in response.tokens],
+            "alternatives": [[list(one) for one in token.alternatives] for token in response.tokens],
         },
         "rows": [asdict(row) | {"tokens": list(row.tokens)} for row in response.rows],
         "sources": [asdict(source) | {"tokens": list(source.tokens)} for source in response.sources],
@@ -157,17 +158,25 @@ def _prompt_tokens(columns: Any) -> list[dict[str, Any]]:
 
 
 def _response_tokens(columns: dict[str, Any]) -> list[ResponseToken]:
-    refuse_others(columns, (*TOKEN_FIELDS, "log_probabilities", "entropies", "ranks"))
+    refuse_others(columns, (*TOKEN_FIELDS, "log_probabilities", "entropies", "ranks", "alternatives"))
     rows = _rows(columns)
     log_probabilities = read_field(columns, "log_probabilities", read_list_of(read_number))
     entropies = read_field(columns, "entropies", read_list_of(or_none(read_number)))
     ranks = read_field(columns, "ranks", read_list_of(or_none(read_integer)))
-    if not len(rows) == len(log_probabilities) == len(entropies) == len(ranks):
+    others_of = columns.get("alternatives", [[]] * len(rows))  # absent from older files
+    alternatives = read_list_of(read_list_of(_alternative))(others_of)
+    if not len(rows) == len(log_probabilities) == len(entropies) == len(ranks) == len(alternatives):
         raise WhyformerError(f"its {len(rows)} tokens have {len(ranks)} ranks and {len(entropies)} entropies")
+    figures = zip(log_probabilities, entropies, ranks, alternatives, strict=True)
     return [
-        ResponseToken(**fields, log_probability=log_probability, entropy=entropy, rank=rank)
-        for fields, log_probability, entropy, rank in zip(rows, log_probabilities, entropies, ranks, strict=True)
+        ResponseToken(**fields, log_probability=likelihood, entropy=entropy, rank=rank, alternatives=tuple(others))
+        for fields, (likelihood, entropy, rank, others) in zip(rows, figures, strict=True)
     ]
+
+
+def _alternative(value: Any) -> tuple[str, float]:
+    text, probability = value
+    return read_text(text), read_number(probability)
 
 
 def _texts(value: Any) -> list[str]:

@@ -125,7 +125,7 @@ def _audit(result: AnyResult) -> bytes:
         raise WhyformerError(f"{with_article(kind).capitalize()} has no audit file: save it as .json or .npz.")
     if result.audit is None:
         raise WhyformerError(
-            "Only what explain or explain_response returns of a loaded model has an audit file, not a result that was "
+            "Only what explain or explain_response returns for a loaded model has an audit file, not a result that was "
             "loaded from a file: explain again."
         )
     audit: Callable[[Any], dict[str, Any]] = result.audit

@@ -46,6 +46,7 @@ class ValueFigures:
         without_sources: Without any source.
         score: The largest signed white-box score of a source; None where it was not measured.
         share: That score as a share of the absolute scores of all sources.
+        stated: The largest share of its content words that a single source has; None where it was not measured.
     """
 
     tokens: int
@@ -53,6 +54,7 @@ class ValueFigures:
     without_sources: float
     score: float | None = None
     share: float | None = None
+    stated: float | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ class UnitSupport:
         value: The figures of its value.
         judgement: The model's log-odds of yes against no to the question whether the unit follows from its prompt.
         judgement_without: The same without the sources.
+        answers: Log-odds and gains by further questions to the model, by name (`whyformer.api.further_questions`).
         score: The largest signed white-box score of a source.
         sources: The figures of the sources that were measured.
         carrying: The smallest set of sources, by number, without which the unit loses half of what all of them give.
@@ -152,6 +155,7 @@ class UnitSupport:
     rival: Variant | None = None
     denial: Variant | None = None
     value: ValueFigures | None = None
+    answers: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def necessity(self) -> float:

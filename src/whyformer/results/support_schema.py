@@ -36,9 +36,10 @@ UNIT_OPTIONAL = (
 )
 UNIT_FIELDS = (
     *("start", "end", "text", "tokens", "verdict", "reason", "own_answer", "sources", "carrying", "probabilities"),
-    *("error", "citations", "uncited", "own_tokens", "rival", "denial", "value", *UNIT_NUMBERS),
+    *("error", "citations", "uncited", "own_tokens", "rival", "denial", "value", "answers", *UNIT_NUMBERS),
     *UNIT_OPTIONAL,
 )
+VALUE_OPTIONAL = ("score", "share", "stated")
 SUPPORT_FIELDS = ("units", "sources", "forwards", "full_forwards", "calibration", "notes")
 
 
@@ -107,6 +108,7 @@ def read_unit(document: Any) -> UnitSupport:
         rival=_variant(document.get("rival")),
         denial=_variant(document.get("denial")),
         value=None if value is None else _value(value),
+        answers={read_text(name): read_number(one) for name, one in read_mapping(document.get("answers", {})).items()},
         **numbers,
     )
 
@@ -121,9 +123,9 @@ def _variant(document: Any) -> Variant | None:
 
 def _value(document: Any) -> ValueFigures:
     names = ("log_probability", "without_sources")
-    refuse_others(read_mapping(document), ("tokens", *names, "score", "share"))
+    refuse_others(read_mapping(document), ("tokens", *names, *VALUE_OPTIONAL))
     values = (read_field(document, name, read_number) for name in names)
-    scores = (_number_or_none(document.get(name)) for name in ("score", "share"))
+    scores = (_number_or_none(document.get(name)) for name in VALUE_OPTIONAL)
     return ValueFigures(read_field(document, "tokens", _positive), *values, *scores)
 
 

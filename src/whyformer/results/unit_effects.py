@@ -88,6 +88,9 @@ class ModelQuestion(Protocol):
     def others(self, explanation: Any) -> Sequence[Any]:
         """Explain the next most likely answers."""
 
+    def trace(self) -> Any:
+        """Return the trace of another pass, without maps."""
+
 
 def asked_subsets(units: int, combined: int) -> list[Subset]:
     """The subsets to ask the model about: none, each alone, the first k, and every combination of the first few."""

@@ -63,7 +63,7 @@ class AnswerCache:
         digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()
         path = self.folder / f"{digest}.json"
         if path.is_symlink():
-            raise WhyformerError(f"{path} is a link, and a cache holds files of its own: remove it.")
+            raise WhyformerError(f"{path} is a link, and a cache may only contain its own files: remove it.")
         return path
 
 

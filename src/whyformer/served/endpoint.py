@@ -230,7 +230,7 @@ class Endpoint:
                 if most is not None and used >= most:
                     raise WhyformerError(
                         f"{name}={most} are used up ({self.usage.requests} requests, {self.usage.tokens} tokens): "
-                        "raise it to go on; with cache=… what was scored is not asked again."
+                        "raise it to continue; with cache=…, nothing is requested twice."
                     )
             self.usage.requests += 1
 

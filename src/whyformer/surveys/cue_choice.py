@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from whyformer.surveys.cue_profiles import FEWEST_WRONG, misleading_cues
 from whyformer.surveys.cues import LONGEST_PHRASE, Cue, phrases_of
 from whyformer.surveys.scored_samples import ScoredSample
 
 MOST_CUES, FEWEST_CUES = 160, 10  # chosen in all, and for each answer
-MOST_MISTAKES, CUES_OF_MISTAKE = 8, 4  # pairs of a label and a wrong answer, and the cues chosen for each
+MOST_MISTAKES = 8  # pairs of a label and a wrong answer
+PROFILE_CUES, MOST_PROFILES = 24, 400  # of each mistake: the cues of its profiles, and its wrong answers
 FEWEST_WITH_CUE, RARE = 5, 1000  # samples with a cue, and one in so many of all
-FEWEST_WRONG = 3  # of a pair with a cue
 PHRASE_GAIN = 1.25  # of a phrase's mean share over that of its words, for the phrase to be a cue of its own
+ALWAYS_IN = 0.9  # share of the samples with a word that have it in a phrase, for the phrase to stand for the word
+ALWAYS_GAIN = 1.05  # of such a phrase's score over the word's
 MOST_COUNTED = 200_000  # phrases at a time; rarer ones are dropped
 
 ScoredSamples = Callable[[], Iterable[ScoredSample]]  # reads them anew, one by one
@@ -113,11 +116,24 @@ def choose_cues(samples: ScoredSamples) -> CueChoice:
             for group in groups:
                 totals[group][cue].add(sample, part)
     each = max(FEWEST_CUES, MOST_CUES // max(1, len(counted.answers)))
-    limits = {True: (each, FEWEST_WITH_CUE), False: (CUES_OF_MISTAKE, FEWEST_WRONG)}
-    questions = [
-        (cue, group) for group, by_cue in totals.items() for cue in _strongest(by_cue, *limits[group.label is None])
-    ]
-    return CueChoice(tuple(questions), counted.samples)
+    limits = {True: (each, FEWEST_WITH_CUE), False: (PROFILE_CUES, FEWEST_WRONG)}
+    chosen = {group: _strongest(by_cue, *limits[group.label is None]) for group, by_cue in totals.items()}
+    mistaken = {group: own for group, own in chosen.items() if group.label is not None and own}
+    chosen |= _clusters_of_mistakes(samples, mistaken)
+    return CueChoice(tuple((cue, group) for group, cues in chosen.items() for cue in cues), counted.samples)
+
+
+def _clusters_of_mistakes(
+    samples: ScoredSamples, candidates: Mapping[Decisions, list[Cue]]
+) -> dict[Decisions, list[Cue]]:
+    """For each mistake the cues that are typical of a cluster of its wrong answers."""
+    profiles: dict[Decisions, list[list[float]]] = {group: [] for group in candidates}
+    for sample in samples() if candidates else ():
+        for group, cues in candidates.items():
+            if sample in group and len(profiles[group]) < MOST_PROFILES:
+                parts = sample.parts(frozenset(cues))
+                profiles[group].append([sample.excess(parts[cue]) if cue in parts else 0.0 for cue in cues])
+    return {group: misleading_cues(np.array(profiles[group]), cues) for group, cues in candidates.items()}
 
 
 def frequent_cues(samples: ScoredSamples, fewest: int) -> frozenset[Cue] | None:
@@ -131,7 +147,7 @@ def frequent_cues(samples: ScoredSamples, fewest: int) -> frozenset[Cue] | None:
         for sample in samples():
             if sample.grid is not None:
                 return None
-            names = {name for _, name in phrases_of(sample.words, length)}
+            names = {name for _, name in phrases_of(sample.named_words, length)}
             counts.update(name for name in names if length == 1 or all(part in frequent for part in _inner(name)))
             if len(counts) > MOST_COUNTED:
                 counts = Counter({name: count for name, count in counts.items() if count > 1})
@@ -145,16 +161,29 @@ def _strongest(by_cue: Mapping[Cue, CueTotals], most: int, fewest: int) -> list[
         for cue, own in by_cue.items()
         if own.samples >= fewest and own.excess > 0 and not cue.is_fixed and _adds(cue, own, by_cue)
     }
-    return sorted(able, key=lambda cue: (-able[cue].strength, cue))[:most]
+    replaced = {part for cue, own in able.items() for part in _parts_of(cue) if _stands_for(own, by_cue.get(part))}
+    return sorted(able.keys() - replaced, key=lambda cue: (-able[cue].strength, cue))[:most]
 
 
 def _adds(cue: Cue, own: CueTotals, by_cue: Mapping[Cue, CueTotals]) -> bool:
-    """Whether a phrase is more than the strongest of its parts."""
+    """Whether a phrase is more than the strongest of its parts that also occur without it."""
+    parts = (by_cue.get(part) for part in _parts_of(cue))
+    return all(
+        own.by_place > PHRASE_GAIN * part.by_place for part in parts if part is not None and not _stands_for(own, part)
+    )
+
+
+def _parts_of(cue: Cue) -> set[Cue]:
+    """The words and shorter phrases in a phrase; none for other cues."""
     if cue.kind != "phrase":
-        return True
+        return set()
     names = {*cue.name.split(), *_inner(cue.name)} - {cue.name}
-    parts = (by_cue.get(Cue("phrase" if " " in name else "word", name)) for name in names)
-    return all(own.by_place > PHRASE_GAIN * part.by_place for part in parts if part is not None)
+    return {Cue("phrase" if " " in name else "word", name) for name in names}
+
+
+def _stands_for(phrase: CueTotals, part: CueTotals | None) -> bool:
+    """Whether a part of a phrase hardly occurs without it and is less than all of it, so that the phrase is the cue."""
+    return part is not None and phrase.samples >= ALWAYS_IN * part.samples and phrase.excess > ALWAYS_GAIN * part.excess
 
 
 def _inner(name: str) -> tuple[str, str]:

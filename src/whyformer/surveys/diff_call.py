@@ -26,7 +26,7 @@ from whyformer.surveys.proof import FEWEST_SAMPLES
 from whyformer.surveys.respondents import Respondent, labels_of_respondent
 from whyformer.surveys.sample_labels import listed
 from whyformer.surveys.sample_pairs import SamplePair, sample_pairs
-from whyformer.surveys.survey_data import survey_data
+from whyformer.surveys.survey_data import SampleKind, data_name, survey_data
 from whyformer.surveys.survey_engines import LocalEngine
 from whyformer.surveys.survey_plan import checked_plan, respondent_of
 from whyformer.surveys.survey_records import SurveyRecords, Watch, score_all
@@ -61,9 +61,10 @@ def diff(
     the first model's answer changed are reported, at a false-discovery rate of 5 % over all cues.
 
     Args:
-        first: A model that labels texts or pictures, as in `explain`, such as the one in use; None with `predict`.
+        first: A model that labels texts, pictures or sounds, as in `explain`, such as the one in use; None with
+            `predict`.
         second: The model to compare it with, with the same labels: a fine-tuned, quantised or distilled version.
-        data: Texts or pictures, as in `survey`; labels are optional.
+        data: Texts, pictures or sounds, as in `survey`; labels are optional.
         method: The method of both explanations; by default the default of `explain` for each.
         masks: The folder of the objects' masks, named as the pictures are.
         column: The column of the texts in a file, as in `explain_batch`.
@@ -73,7 +74,7 @@ def diff(
         labels: The names of the labels that `predict` scores.
         batch_size: The number of examples per call of `predict`.
         limit: The rank correlation of two explanations below which the reasons of an answer count as changed.
-        journals: Two .jsonl files that keep everything computed, one for each model: a stopped comparison goes on
+        journals: Two .jsonl files that keep everything computed, one for each model: an interrupted comparison resumes
             there. Those of surveys of the same data do as well. By default temporary ones.
         seed: The seed of the halves, of the samples that cues are removed from, and of random parts.
         progress: Whether to show progress, with the time left.
@@ -84,7 +85,7 @@ def diff(
         The ModelDiff: print it, `save("diff.html")`.
 
     Raises:
-        UnsupportedModel: If a model does not label texts or pictures.
+        UnsupportedModel: If a model does not label texts, pictures or sounds.
         WhyformerError: If the labels of the models differ, or the data or an option cannot be used as given.
 
     Example:
@@ -103,8 +104,6 @@ def diff(
     _check_same_labels(*respondents)
     examples = survey_data(data, masks, column, label_map)
     plans = [checked_plan(own, examples, (), method=method, options=options, seed=seed) for own in respondents]
-    if plans[0].kind == "sound":
-        raise WhyformerError("Models are compared on texts or pictures, and the data are sounds: survey each of them.")
     with stage_progress(quiet=not progress) as show, tempfile.TemporaryDirectory(prefix="whyformer-") as folder:
         places = journals or tuple(Path(folder) / f"{name}.jsonl" for name in JOURNAL_NAMES)
         if Path(places[0]).resolve() == Path(places[1]).resolve():
@@ -113,7 +112,7 @@ def diff(
         for plan, journal in runs:
             journal.open_for(plan.settings)
         result = _compared(runs, watch or show, limit, seed)
-    return replace(result, seconds=time.perf_counter() - start)
+    return replace(result, seconds=time.perf_counter() - start, file=data_name(data))
 
 
 def _check_same_labels(first: Respondent, second: Respondent) -> None:
@@ -136,13 +135,13 @@ class _Totals:
     changed: list[int] = field(default_factory=list)
     moved: list[int] = field(default_factory=list)
     correlations: list[float] = field(default_factory=list)
-    is_picture: bool = False
+    kind: SampleKind = "text"
     methods: tuple[str, str] = ("", "")
 
     def add(self, pair: SamplePair, correlation: float | None, limit: float) -> None:
         """Add a sample."""
         self.samples += 1
-        self.is_picture, self.methods = pair.first.grid is not None, (pair.first.method, pair.second.method)
+        self.kind, self.methods = pair.first.kind, (pair.first.method, pair.second.method)
         self.labelled += pair.first.label is not None
         for place, sample in enumerate((pair.first, pair.second)):
             self.wrong[place] += sample.is_wrong
@@ -175,7 +174,7 @@ def _compared(runs: Runs, watch: Watch, limit: float, seed: int) -> ModelDiff:
     return ModelDiff(
         names,
         totals.methods,
-        "picture" if totals.is_picture else "text",
+        totals.kind,
         totals.samples,
         tuple(totals.changed),
         tuple(AnswerMove(*pair, count) for pair, count in totals.moves.most_common()),

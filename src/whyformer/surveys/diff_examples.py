@@ -9,11 +9,13 @@ import numpy as np
 from PIL import Image
 
 from whyformer.inputs.layouts import Patches
+from whyformer.inputs.sound import Sound
 from whyformer.render.heatmaps import heat_picture
 from whyformer.render.view import data_uri
 from whyformer.surveys.model_diff import SampleChange
 from whyformer.surveys.sample_pairs import SamplePair
 from whyformer.surveys.scored_samples import ScoredSample
+from whyformer.surveys.sound_examples import sound_pictures
 from whyformer.surveys.survey_data import SurveyData
 
 TELLING = 10  # samples
@@ -65,7 +67,6 @@ def sample_changes(pairs: Iterable[SamplePair], data: SurveyData) -> tuple[Sampl
 
 def _sample_change(pair: SamplePair, data: SurveyData) -> SampleChange:
     first, second = pair.first, pair.second
-    is_text = first.grid is None
     return SampleChange(
         first.number,
         first.name,
@@ -73,8 +74,8 @@ def _sample_change(pair: SamplePair, data: SurveyData) -> SampleChange:
         (first.answer, second.answer),
         (first.probability, second.probability),
         pair.correlation,
-        words=_excerpt(pair) if is_text else (),
-        pictures=() if is_text else tuple(_heat(sample, data) for sample in (first, second)),
+        words=_excerpt(pair) if first.kind == "text" else (),
+        pictures=() if first.kind == "text" else tuple(_drawn(sample, data) for sample in (first, second)),
     )
 
 
@@ -94,8 +95,11 @@ def _shares(scores: np.ndarray) -> np.ndarray:
     return shares
 
 
-def _heat(sample: ScoredSample, data: SurveyData) -> str:
+def _drawn(sample: ScoredSample, data: SurveyData) -> str:
+    """The picture or sound with its scores."""
     picture = data[sample.number].example
+    if isinstance(picture, Sound):
+        return sound_pictures(sample, None, picture)[0]
     assert isinstance(picture, Image.Image)
     assert sample.grid is not None
     assert sample.box is not None

@@ -20,7 +20,8 @@ def diff_overview(result: ModelDiff) -> tuple[str, str, str]:
 
 
 def _answers_sentence(result: ModelDiff) -> str:
-    what = f"{' and '.join(map(visible, result.models))} read {result.samples:,} {result.kind}s and"
+    verb = "heard" if result.kind == "sound" else "read"
+    what = f"{' and '.join(map(visible, result.models))} {verb} {result.samples:,} {result.kind}s and"
     if not result.changed_samples:
         return f"{what} give the same answers to all of them."
     move, count = result.moves[0], len(result.changed_samples)

@@ -13,6 +13,7 @@ from whyformer.extras import extra
 from whyformer.inputs.words import word_ranges
 from whyformer.surveys.cue_choice import CueQuestion
 from whyformer.surveys.cues import Cue, text_parts
+from whyformer.surveys.lemmas import Lemmatiser
 from whyformer.surveys.proof import FALSE_DISCOVERY_RATE, FEWEST_SAMPLES, false_discovery_rates
 from whyformer.surveys.sample_labels import readable_sample
 from whyformer.surveys.survey_data import SampleKind, SurveyData
@@ -48,14 +49,16 @@ def check_held_out(held_out: SurveyData, data: SurveyData, kind: SampleKind) -> 
             raise WhyformerError(f"The {name} have no labels: shortcuts are found by how words go with them.")
 
 
-def label_relations(questions: Collection[CueQuestion], data: SurveyData, held_out: SurveyData) -> Relations:
+def label_relations(
+    questions: Collection[CueQuestion], data: SurveyData, held_out: SurveyData, lemmatiser: Lemmatiser | None = None
+) -> Relations:
     """How each tested word or phrase goes with the label that it drives, here and in held-out data.
 
     A relation that differs is stronger here, at a false-discovery rate of 5 %, and not proven to exist elsewhere.
     """
     wanted = [one for one in questions if one[0].kind in ("word", "phrase") and one[1].answer and not one[1].label]
     cues = frozenset(cue for cue, _ in wanted)
-    here, elsewhere = _count(data, cues), _count(held_out, cues)
+    here, elsewhere = (_count(own, cues, lemmatiser) for own in (data, held_out))
     tables = {
         (cue, group): (here.table(cue, str(group.answer)), elsewhere.table(cue, str(group.answer)))
         for cue, group in wanted
@@ -72,7 +75,7 @@ def label_relations(questions: Collection[CueQuestion], data: SurveyData, held_o
     return relations
 
 
-def _count(data: SurveyData, cues: frozenset[Cue]) -> _LabelCounts:
+def _count(data: SurveyData, cues: frozenset[Cue], lemmatiser: Lemmatiser | None) -> _LabelCounts:
     labels: Counter[str] = Counter()
     by_cue: dict[Cue, Counter[str]] = {cue: Counter() for cue in cues}
     for number in range(len(data)):
@@ -81,7 +84,7 @@ def _count(data: SurveyData, cues: frozenset[Cue]) -> _LabelCounts:
             continue
         labels[sample.label] += 1
         words = [sample.example[start:end] for start, end in word_ranges(sample.example)]
-        for cue in text_parts(words, cues):
+        for cue in text_parts(words if lemmatiser is None else lemmatiser.of(words), cues):
             by_cue[cue][sample.label] += 1
     return _LabelCounts(labels, by_cue)
 

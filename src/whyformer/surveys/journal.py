@@ -1,4 +1,4 @@
-"""The journal of a survey: a line for everything that was computed, so that a stopped survey goes on."""
+"""The journal of a survey: a line for everything that was computed, so that an interrupted survey can resume."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class ModelDiff:
     Attributes:
         models: The names of the models.
         methods: The method of each one's scores.
-        kind: "text" or "picture".
+        kind: "text", "picture" or "sound".
         samples: How many samples both have read.
         changed_samples: The numbers of the samples with another answer.
         moves: How often each answer became another one, the most frequent first.
@@ -97,7 +97,8 @@ class ModelDiff:
         cues: The cues that were tested, those with a proven and larger change first.
         examples: The ten most telling samples.
         notes: Caveats for the reader, in sentences.
-        seconds: How long it took; less for a run that went on.
+        seconds: How long it took; less for a run that was resumed.
+        file: The name of the file or folder of the data; empty for other data.
 
     Example:
         >>> import whyformer
@@ -123,6 +124,7 @@ class ModelDiff:
     examples: tuple[SampleChange, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    file: str = ""
 
     @property
     def changed_share(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from whyformer.tracing.trace import real_tokens
 FITTED_PICTURES, FITTED_PATCHES = 200, 8  # of the choice half, and the highest-scored patches of each
 FEWEST_PICTURES = 16
 MOST_CLUSTERS = 10
+FEWEST_PATCHES, DENSE_SHARE = 8, 0.025  # patches in a cluster, and their share of all
 SILHOUETTE_PATCHES = 800  # patches, for the silhouette
 LOOSEST = 10  # the percentile of a cluster's similarities below which a patch is of no cluster
 TYPICAL, CONTEXT, PATCH_SIDE = 12, 1.5, 48  # patches in a montage, the side around them in patches, and in pixels
@@ -100,6 +102,22 @@ def fit_clusters(
 
 
 def _grouped(points: np.ndarray, seed: int) -> np.ndarray:
+    """The cluster of each point, −1 for none: by density (HDBSCAN), or by k-means where there are no dense regions.
+
+    k-means splits the states of a classifier into one group for each class, whatever the patches show.
+    """
+    fewest = max(FEWEST_PATCHES, round(DENSE_SHARE * len(points)))
+    labels = extra("sklearn.cluster").HDBSCAN(min_cluster_size=fewest, copy=True).fit_predict(points.astype(np.float64))
+    largest = [group for group, _ in Counter(labels[labels >= 0].tolist()).most_common(MOST_CLUSTERS)]
+    if len(largest) < 2:
+        return _by_means(points, seed)
+    members = np.full(len(points), -1)
+    for number, group in enumerate(largest):
+        members[labels == group] = number
+    return members
+
+
+def _by_means(points: np.ndarray, seed: int) -> np.ndarray:
     """The k-means group of each point, for the number of groups with the largest silhouette."""
     cluster, metrics = extra("sklearn.cluster"), extra("sklearn.metrics")
     best, members = -np.inf, np.zeros(len(points), dtype=int)

@@ -11,6 +11,7 @@ from whyformer.extras import extra
 from whyformer.surveys.scored_samples import ScoredSample
 
 FEWEST_RANKED = 3  # words or patches, for a rank correlation
+COLUMN_SHIFT = 0.1  # of a column of a sound: the same time, at another sampling rate
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ class SamplePair:
         """How many words or patches both have scored: all of them, or the beginning of a text that one model cuts."""
         first, second = self.first, self.second
         count = min(len(first.scores), len(second.scores))
-        if first.grid != second.grid or first.words[:count] != second.words[:count]:
+        if first.grid != second.grid or not _lie_alike(first, second) or first.words[:count] != second.words[:count]:
             return 0
         return count
 
@@ -44,6 +45,17 @@ class SamplePair:
         if not np.ptp(rows, axis=1).all():
             return None
         return float(extra("scipy.stats").spearmanr(*rows).statistic)
+
+
+def _lie_alike(first: ScoredSample, second: ScoredSample) -> bool:
+    """Whether the bands and columns of a sound, as many for both, are the same frequencies and times."""
+    one, other = first.sound, second.sound
+    if one is None or other is None or first.grid is None:
+        return one is other
+    if len(one.edges) != len(other.edges) or not np.allclose(one.edges, other.edges):
+        return False
+    starts, others = (place.first + place.step * np.arange(first.grid[1] + 1) for place in (one, other))
+    return bool((abs(starts - others) < COLUMN_SHIFT * one.step).all())
 
 
 def sample_pairs(first: Iterable[ScoredSample], second: Iterable[ScoredSample]) -> Iterator[SamplePair]:

@@ -15,7 +15,7 @@ from whyformer.inputs.layouts import Box, Frames, Patches, Spectrogram
 from whyformer.inputs.read import strings_are_texts
 from whyformer.models.loading import LoadedModel
 from whyformer.results.explanation import Explanation
-from whyformer.surveys.cues import Cue, region_parts, text_parts
+from whyformer.surveys.cues import CLUSTER, Cue, region_parts, text_parts, with_sets
 from whyformer.surveys.respondents import Respondent, label_log_odds, mask_at, removable_sample
 from whyformer.surveys.sound_cues import SoundGrid, grid_parts, sound_grid
 from whyformer.surveys.survey_data import SampleKind, SurveySample
@@ -38,6 +38,7 @@ class ScoredSample:
         answer: The label that the model gives it.
         probability: The probability of the answer; None for a function without probabilities.
         words: The words that the model reads, verbatim; none for others.
+        forms: The words by which its cues are named, if these are lemmas; none if they are the words themselves.
         grid: The rows and columns of patches, or the bands and columns of a sound; None for a text.
         box: The part of the picture that they cover.
         scores: The score of each word or patch.
@@ -62,6 +63,12 @@ class ScoredSample:
     clusters: np.ndarray | None = None
     likely: np.ndarray | None = None
     sound: SoundGrid | None = None
+    forms: tuple[str, ...] = ()
+
+    @property
+    def named_words(self) -> tuple[str, ...]:
+        """The words by which its cues are named."""
+        return self.forms or self.words
 
     @property
     def kind(self) -> SampleKind:
@@ -78,7 +85,7 @@ class ScoredSample:
     def parts(self, wanted: frozenset[Cue] | None = None) -> dict[Cue, np.ndarray]:
         """How much of each word or patch belongs to each cue, from 0 to 1."""
         if self.grid is None:
-            return text_parts(self.words, wanted)
+            return text_parts(self.named_words, wanted)
         own = region_parts(self.grid) if self.sound is None else grid_parts(self.sound, self.grid)
         parts = {cue: part.ravel().astype(float) for cue, part in own.items()}
         if self.covered is not None:
@@ -86,7 +93,7 @@ class ScoredSample:
                 Cue("mask", name): part for name, part in zip(("object", "background"), self.covered, strict=True)
             }
         parts |= {cue: part.ravel().astype(float) for cue, part in self.patch_parts.items()}
-        return parts if wanted is None else {cue: part for cue, part in parts.items() if cue in wanted}
+        return with_sets(parts, wanted)
 
     @property
     def patch_parts(self) -> dict[Cue, np.ndarray]:
@@ -124,7 +131,7 @@ class ScoredSample:
 
 def cluster_cue(number: int) -> Cue:
     """The cue of a cluster of patches, counted from 0."""
-    return Cue("cluster", f"patch cluster {number + 1}")
+    return Cue("cluster", f"{CLUSTER} {number + 1}")
 
 
 def score_samples(

@@ -21,7 +21,7 @@ from whyformer.inputs.encode import encode
 from whyformer.inputs.sound import Sound
 from whyformer.models.input_tensors import SOUND_INPUTS
 from whyformer.models.loading import LoadedModel
-from whyformer.tracing.repeat import repeat_inputs
+from whyformer.tracing.question import repeat_inputs
 
 SOUNDS_AT_ONCE = 8  # in a model
 

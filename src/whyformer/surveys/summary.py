@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whyformer.metrics.statistics import Interval
 from whyformer.render.text_spans import visible
-from whyformer.surveys.cues import Cue
+from whyformer.surveys.cues import Cue, members_of
 
 if TYPE_CHECKING:
     from whyformer.surveys.survey_result import Driver, FailureGroup, Survey
@@ -20,7 +20,9 @@ def quoted_cue(cue: Cue) -> str:
     """A cue in a sentence: words of a text in quotation marks."""
     if cue.kind in ("word", "phrase"):
         return f"“{visible(cue.name)}”"
-    return cue.name if cue.kind == "cluster" else f"the {cue.name}"
+    if cue.members:
+        return _listed([quoted_cue(member) for member in members_of(cue)])
+    return cue.name if cue.kind in ("cluster", "set") else f"the {cue.name}"
 
 
 def overview(survey: Survey) -> tuple[str, str, str]:

@@ -19,11 +19,12 @@ from whyformer.surveys.conclusion import SurveyFindings, survey_of
 from whyformer.surveys.cue_choice import choose_cues
 from whyformer.surveys.held_out import label_relations
 from whyformer.surveys.journal import Journal
+from whyformer.surveys.lemmas import Lemmas, lemmatiser
 from whyformer.surveys.proof import halves
 from whyformer.surveys.proof_plan import plan_proof
 from whyformer.surveys.proof_run import Effects, measure_effects
 from whyformer.surveys.sample_pages import check_pages, with_sample_pages
-from whyformer.surveys.survey_data import survey_data
+from whyformer.surveys.survey_data import data_name, survey_data
 from whyformer.surveys.survey_engines import SurveyEngine, check_engine, survey_engine
 from whyformer.surveys.survey_plan import SurveyPlan, checked_plan, respondent_of
 from whyformer.surveys.survey_records import SurveyRecords, Watch, cluster_all, score_all
@@ -38,6 +39,7 @@ def survey(
     masks: str | Path | None = None,
     should_ignore: Iterable[str] | str | Path = (),
     held_out: Any = None,
+    lemmas: Lemmas | None = None,
     column: str | None = None,
     label_map: Mapping[str, str] | None = None,
     processor: Any = None,
@@ -78,6 +80,9 @@ def survey(
             among them are shortcuts.
         held_out: Labelled texts from elsewhere, given as `data` are: drivers that go with their label in the data, but
             not there, are shortcuts, too.
+        lemmas: Count the forms of a word as one cue. A mapping from words in lower case to their lemmas, or a function
+            of such a word, as stemmers of other packages have. Or a text file with a word and its lemma in each line,
+            separated by a tab. Other words keep their form.
         column: The column of the texts in a file, as in `explain_batch`.
         label_map: The model's names for the labels of the data, if they differ.
         processor: The processor of your own module, if its folder has none.
@@ -85,8 +90,8 @@ def survey(
             in `explain`.
         labels: The names of the labels that `predict` scores.
         batch_size: The number of examples per call of `predict`.
-        journal: A .jsonl file that keeps everything computed: a stopped survey goes on there. By default a temporary
-            one.
+        journal: A .jsonl file that keeps everything computed: an interrupted survey resumes there. By default it is
+            temporary.
         pages: A folder next to the report for pages of single explanations, to which it links; for models alone.
         most_pages: The maximum number of these pages.
         seed: The seed of the halves, of the samples that cues are removed from, and of random parts.
@@ -119,6 +124,7 @@ def survey(
         options=options,
         seed=seed,
         held_out=None if held_out is None else survey_data(held_out, None, column, label_map),
+        lemmatiser=lemmatiser(lemmas),
     )
     if pages is not None:
         check_pages(plan)
@@ -129,23 +135,25 @@ def survey(
             result = _surveyed(plan, kept, run, watch or show)
         if pages is not None:
             result = with_sample_pages(result, plan, Path(pages), most_pages, watch or show)
-    return replace(result, seconds=time.perf_counter() - start)
+    return replace(result, seconds=time.perf_counter() - start, file=data_name(data))
 
 
 def _surveyed(plan: SurveyPlan, journal: Journal, engine: SurveyEngine, watch: Watch) -> Survey:
     """Explain, choose, remove, prove, survey_of."""
     respondent, data, seed = plan.respondent, plan.data, plan.seed
     score_all(engine, data, journal, plan.method, plan.options, watch)
-    is_kept, records = halves(len(data), seed), SurveyRecords(journal)
+    is_kept, records = halves(len(data), seed), SurveyRecords(journal, plan.lemmatiser)
     clusters = cluster_all(respondent, data, journal, is_kept, watch, seed=seed)
     chosen = choose_cues(lambda: (sample for sample in records if not is_kept[sample.number]))
     proof = plan_proof(records, chosen.questions, plan.given, is_kept, seed=seed)
     planned = proof.cues
     patches = {sample.number: sample.patch_parts for sample in records if sample.number in planned}
     effects: Effects = {}
-    for done, total, own in measure_effects(engine, data, proof, patches, journal, seed=seed):
+    for done, total, own in measure_effects(
+        engine, data, proof, patches, journal, lemmatiser=plan.lemmatiser, seed=seed
+    ):
         effects |= own
         watch("removing", done, total)
-    relations = {} if plan.held_out is None else label_relations(proof.samples, data, plan.held_out)
+    relations = {} if plan.held_out is None else label_relations(proof.samples, data, plan.held_out, plan.lemmatiser)
     findings = SurveyFindings(respondent, data, records, proof, effects, plan.given, clusters, relations)
     return survey_of(findings, seed=seed)

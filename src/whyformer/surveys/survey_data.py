@@ -94,6 +94,11 @@ def survey_data(
     return SurveyData(examples, label_map or {})
 
 
+def data_name(data: Any) -> str:
+    """The name of the file or folder of the data; empty for other data."""
+    return Path(data).name if isinstance(data, (str, Path)) else ""
+
+
 def _examples(data: Any, masks: str | Path | None, column: str | None) -> Examples[Any]:
     is_reader = isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], str) and isinstance(data[1], Mapping)
     if isinstance(data, (str, Path)) and Path(data).is_dir():

@@ -12,7 +12,9 @@ from whyformer.extras import extra
 from whyformer.files import parse_json, whole_file
 from whyformer.metrics.statistics import Interval
 from whyformer.render.survey_page import survey_page
+from whyformer.surveys.cues import members_of
 from whyformer.surveys.plain_data import read_noun, saved_suffix, without_nan
+from whyformer.surveys.proof import FEWEST_SAMPLES
 from whyformer.surveys.summary import overview
 from whyformer.surveys.survey_result import Driver, Survey
 
@@ -79,12 +81,15 @@ def save_survey(survey: Survey, path: Path) -> None:
 
 
 def _page_document(survey: Survey) -> dict[str, Any]:
-    """The survey as a dict, with whether each proof holds."""
+    """The survey as a dict, with whether each proof holds or had too few samples, and the names of several cues."""
     document = survey_dict(survey)
     proofs = [one.proof for one in survey.tested] + [one.proof for one in survey.failures]
     for row, proof in zip((*document["tested"], *document["failures"]), proofs, strict=True):
         if proof is not None:
-            row["proof"]["proven"] = proof.is_proven
+            row["proof"] |= {"proven": proof.is_proven, "too_few": proof.samples < FEWEST_SAMPLES}
+    for row, group in zip(document["failures"], survey.failures, strict=True):
+        if group.cue is not None:
+            row["cue"]["members"] = [dataclasses.asdict(member) for member in members_of(group.cue)]
     return document
 
 

@@ -15,6 +15,7 @@ from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.surveys.cues import BACKGROUNDS, Cue, picture_cue, text_cue
 from whyformer.surveys.held_out import check_held_out
+from whyformer.surveys.lemmas import Lemmatiser
 from whyformer.surveys.respondents import Respondent, check_respondent, check_same_kind
 from whyformer.surveys.sample_labels import check_labels, readable_sample
 from whyformer.surveys.sound_cues import sound_cue
@@ -36,6 +37,7 @@ class SurveyPlan:
     seed: int
     kind: SampleKind = "text"
     held_out: SurveyData | None = None
+    lemmatiser: Lemmatiser | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -48,6 +50,7 @@ class SurveyPlan:
             "labels": sorted(self.data.label_map.items()),
             "seed": self.seed,
             "samples": len(self.data),
+            **({} if self.lemmatiser is None else {"lemmas": self.lemmatiser.identity}),
         }
 
 
@@ -83,7 +86,10 @@ def checked_plan(
         raise WhyformerError(
             f"method={settings['method']!r}: sounds are scored for predict by removing stretches of time: leave it out."
         )
-    given = frozenset(_ignored(should_ignore, first.kind))
+    lemmatiser = settings.get("lemmatiser")
+    if lemmatiser is not None and first.kind != "text":
+        raise WhyformerError(f"lemmas are of words, and the data are {first.kind}s: leave them out.")
+    given = frozenset(_ignored(should_ignore, first.kind, lemmatiser))
     check_labels(respondent, data)
     plan = SurveyPlan(respondent, data, given=given, kind=first.kind, **settings)
     if plan.held_out is not None:
@@ -100,11 +106,12 @@ def _reason(data: SurveyData, number: int) -> str:
     return ""
 
 
-def _ignored(names: Iterable[str] | str | Path, kind: SampleKind) -> Iterator[Cue]:
+def _ignored(names: Iterable[str] | str | Path, kind: SampleKind, lemmatiser: Lemmatiser | None) -> Iterator[Cue]:
     """The cues that should not matter."""
     if isinstance(names, (str, Path)):
         names = _names_of_file(names)
     for name in names:
+        name = " ".join(lemmatiser.of(name.split())) if lemmatiser is not None else name
         is_background = kind == "picture" and name == "masks"
         yield from BACKGROUNDS if is_background else (CUES_BY_KIND[kind](name),)
 

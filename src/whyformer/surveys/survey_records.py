@@ -13,6 +13,7 @@ import numpy as np
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.loading import LoadedModel
 from whyformer.surveys.journal import Journal
+from whyformer.surveys.lemmas import Lemmatiser
 from whyformer.surveys.patch_clusters import PatchClusters, fit_clusters, likely_background, patch_states
 from whyformer.surveys.respondents import Respondent
 from whyformer.surveys.scored_samples import ScoredSample, read_sample, sample_line, score_samples
@@ -30,6 +31,7 @@ class SurveyRecords:
     """The samples in the order of their lines, with the clusters of their patches once these are known."""
 
     journal: Journal
+    lemmatiser: Lemmatiser | None = None
 
     def __iter__(self) -> Iterator[ScoredSample]:
         patches = self.journal.lines(PATCH_LINES)
@@ -40,6 +42,8 @@ class SurveyRecords:
                     None if own[name] is None else np.array(own[name]) for name in ("clusters", "likely")
                 )
                 sample = replace(sample, clusters=clusters, likely=likely)
+            if self.lemmatiser is not None:
+                sample = replace(sample, forms=self.lemmatiser.of(sample.words))
             yield sample
 
     @property
@@ -58,11 +62,12 @@ def score_all(
 ) -> None:
     """Explain the samples that the journal lacks."""
     score = partial(score_lines, method=method, options=options)
+    watch("explaining", 0, len(data))  # the time left is told from here
     for lines in engine(score, _pending(data, journal, watch)):
         for kind, own in groupby(lines, key=lambda line: line[0]):
             journal.write(kind, [line for _, line in own])
-        for _, line in lines:
-            watch("explaining", line["sample"] + 1, len(data))
+        if lines:
+            watch("explaining", lines[-1][1]["sample"] + 1, len(data))
     if next(journal.lines(SAMPLE_LINES), None) is None:
         reason = next(iter(SurveyRecords(journal).skipped), "")
         raise WhyformerError(f"None of the {len(data)} samples can be explained: {reason}")

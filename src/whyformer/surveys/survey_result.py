@@ -99,12 +99,13 @@ class Driver:
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """Wrong answers to samples of one label that share the cue which misled the model.
+    """Wrong answers to samples of one label that share the cues which misled the model: a cluster of cue profiles.
 
     Attributes:
         label: The right label.
         answer: The answer that the model gave.
-        cue: The cue with the largest score for the wrong answer among those of such mistakes; None for the rest.
+        cue: The typical cue of the cluster, or several as a set, with the largest score for the wrong answer among
+            those of such mistakes; None for the rest.
         count: How many wrong answers are in the group.
         mistakes: How many samples of the label got this answer.
         errors: The number of all wrong answers of the survey.
@@ -157,7 +158,8 @@ class Survey:
         object_share: The share of the object, for pictures.
         montages: Typical patches of each cluster, as data URIs, by the name of its cue.
         notes: Caveats for the reader, in sentences.
-        seconds: How long it took; less for a survey that went on.
+        seconds: How long it took; less for a survey that was resumed.
+        file: The name of the file or folder of the data; empty for other data.
 
     Example:
         >>> import whyformer
@@ -180,6 +182,7 @@ class Survey:
     montages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    file: str = ""
 
     @property
     def drivers(self) -> tuple[Driver, ...]:

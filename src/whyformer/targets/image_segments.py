@@ -44,7 +44,7 @@ def pixel_logits(output: Any) -> Tensor:
 def resolve_area(target: Any, output: Any, labels: Mapping[int, str]) -> NamedSegment:
     """Resolve a pixel, a region or an instance to its score and each example's label.
 
-    A label alone stands for the region where the model predicts it; "predicted" is the label with the largest region.
+    A label alone denotes the region where the model predicts it; "predicted" is the label with the largest region.
     """
     if isinstance(getattr(output, "pred_masks", None), Tensor):
         return _resolve_mask(target, output)

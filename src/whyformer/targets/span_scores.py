@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from torch import Tensor
 from whyformer.axes import ExampleScores, at_least_float32
 from whyformer.errors import UnsupportedModel
 from whyformer.targets.scores import Score, all_logits
+
+ALTERNATIVES = 3  # likeliest other tokens that are kept for each token of a response
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,15 @@ def token_logits(output: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class TokenStatistics:
-    """Statistics of a token's prediction: log-probability and entropy in nats, and its rank, 1 for the most likely."""
+    """Statistics of a token's prediction: log-probability and entropy in nats, and its rank, 1 for the most likely.
+
+    `alternatives` are the likeliest other tokens: their ids and probabilities.
+    """
 
     log_probability: float
     entropy: float
     rank: int
+    alternatives: tuple[tuple[int, float], ...] = ()
 
 
 def log_probabilities_of(logits: Tensor, tokens: Sequence[int]) -> np.ndarray:
@@ -88,10 +94,18 @@ def token_statistics(logits: Tensor, tokens: Sequence[int]) -> list[TokenStatist
     shares = exact.softmax(dim=-1)
     chosen = torch.tensor(tokens, device=exact.device)[:, None]
     ranks = (exact > exact.gather(1, chosen)).sum(dim=1) + 1
+    likeliest = shares.topk(min(ALTERNATIVES + 1, shares.shape[1]), dim=1)
+    ranked = zip(tokens, likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
     figures = zip(
         exact.log_softmax(dim=-1).gather(1, chosen)[:, 0].tolist(),
         torch.special.entr(shares).sum(dim=1).tolist(),
         ranks.tolist(),
+        [_others(token, zip(*row, strict=True)) for token, *row in ranked],
         strict=True,
     )
     return [TokenStatistics(*each) for each in figures]
+
+
+def _others(token: int, ranked: Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """The first ranked tokens that are not this one."""
+    return tuple(one for one in ranked if one[0] != token)[:ALTERNATIVES]

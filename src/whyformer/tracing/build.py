@@ -21,14 +21,12 @@ from whyformer.models.joined import AttentionShape, Place, Transfer
 from whyformer.models.structure import fixed_modules, labels_of, main_input, unwrapped, walk
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Score, Target
-from whyformer.tracing.checks import check_is_module
+from whyformer.tracing.checks import check_is_module, missing_attention
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
 from whyformer.tracing.forward import ForwardPass, forward_pass
 from whyformer.tracing.graph import Graph, ends_of
-from whyformer.tracing.missing_maps import missing_attention
-from whyformer.tracing.noise import Noise
 from whyformer.tracing.plan import Plan, check_checkpoint
-from whyformer.tracing.question import ModelCall, Question
+from whyformer.tracing.question import ModelCall, Noise, Question
 from whyformer.tracing.readouts import find_readouts
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -205,9 +203,21 @@ def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap,
     (tap, path), batch, tokens = tapped, question.batch, place.tokens
     attention = tap.attention(batch)
     maps, is_cross = attention.shape[0], place.query_stream != place.key_stream
-    linear_value = tap.linear_value(maps, attention.shape[KEY])
     queries, keys = attention.shape[2:] if tokens is None else tokens.lengths
     of_queries, of_keys = place.states or (None, None)
+    record = AttentionRecord(
+        path=path,
+        block=place.block,
+        query_stream=place.query_stream,
+        key_stream=place.key_stream,
+        source=attention,
+        state_scores=tap.state_scores(batch, queries, of_queries),
+        operation=operation,
+        tokens=tokens,
+    )
+    if tap.value is None:  # weights are not recorded
+        return record
+    linear_value = tap.linear_value(maps, attention.shape[KEY])
     scale = tap.scale(batch, queries, of_queries)
     state = tap.state(batch, keys if is_cross else queries, of_keys if is_cross else of_queries, of_keys=is_cross)
     if tokens is not None:
@@ -216,23 +226,16 @@ def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap,
         at_tokens = tap.linear_value(batch, keys) if linear_value is None else None
         if isinstance(at_tokens, LinearValue):
             linear_value = replace(at_tokens, source=tokens.state_of_keys(at_tokens.source))
-    return AttentionRecord(
-        path=path,
-        block=place.block,
-        query_stream=place.query_stream,
-        key_stream=place.key_stream,
-        source=attention,
-        value=None if tap.value is None else by_head(tap.value, maps),
+    return replace(
+        record,
+        value=by_head(tap.value, maps),
         value_weight=tap.value_weight(maps),
         output_weight=tap.projection() if tokens is None or tap.outcome.gated is None else None,
         output_scale=scale,
         gate=tap.gate(maps),
         key_state=state,
-        state_scores=tap.state_scores(batch, queries, of_queries),
         query_states=tap.states(batch, queries, of_queries, is_cross=is_cross),
         linear_value=linear_value,
-        operation=operation,
-        tokens=tokens,
         decisions=tap.decisions(),
     )
 

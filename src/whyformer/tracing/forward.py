@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -17,13 +17,11 @@ from whyformer.models.bridges import bridge_of
 from whyformer.models.families import family_of
 from whyformer.models.structure import main_input
 from whyformer.targets.scores import Target
-from whyformer.tracing.checks import check_model, check_size, check_texts
+from whyformer.tracing.checks import check_model, check_size, check_texts, missing_attention
 from whyformer.tracing.leaves import Leaf, inputs_as_they_are
-from whyformer.tracing.missing_maps import missing_attention
-from whyformer.tracing.noise import Noise
 from whyformer.tracing.plan import Plan, plan_pass
 from whyformer.tracing.positions import PositionLeaf, position_leaves
-from whyformer.tracing.question import ModelCall, settings_of
+from whyformer.tracing.question import ModelCall, Noise, settings_of
 from whyformer.tracing.reads import Reads
 from whyformer.watching.watcher import Watcher
 
@@ -56,13 +54,14 @@ def forward_pass(
     checkpoint: bool | None,
 ) -> tuple[ModelCall, Plan, ForwardPass]:
     """The call of a model, the plan for these reads, and the forward pass."""
-    check_model(model, reads)
     check_size(inputs)
     check_texts(model, inputs)
     inputs = {name: _own(value) for name, value in inputs.items()}
-    inputs |= settings_of(model, inputs, reads_all=callable(target) or reads.logits or reads.subsets)
     call = _model_call(model, inputs, backward, noise)
     plan = plan_pass(reads, call, checkpoint=checkpoint)
+    check_model(model, plan)
+    settings = settings_of(model, inputs, reads_all=callable(target) or plan.every_logit)
+    call = replace(call, inputs=inputs | settings)
     forward = _run(call, plan)
     if forward.refusal is not None:
         if checkpoint:
@@ -90,8 +89,9 @@ def _rule_graph(call: ModelCall, plan: Plan) -> RuleGraph | None:
 def _run(call: ModelCall, plan: Plan) -> ForwardPass:
     """Run and record the forward pass, with inputs and positions as leaves of the graph if the plan says so."""
     rule_graph, biases = _rule_graph(call, plan), BiasTerms() if plan.biases else None
-    watcher = Watcher(call.batch, plan, rules=rule_graph, biases=biases)
     blocks = BlockPass(call.model, call.batch, plan.blocks, biases) if plan.blocks else None
+    outputs = None if blocks is None else blocks.outputs
+    watcher = Watcher(call.batch, plan, rules=rule_graph, biases=biases, outputs=outputs)
     leaves: dict[str, Leaf] = {}
     no_leaves: AbstractContextManager[list[PositionLeaf]] = nullcontext([])
     at_positions = position_leaves(call) if plan.position_leaves else no_leaves

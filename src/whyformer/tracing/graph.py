@@ -93,7 +93,7 @@ class MapRelevances:
 class Graph:
     """The score of each example, the ends it is read from, the maps by operation, and the inputs by stream.
 
-    Pixels are a stream of their own; the inputs of word pieces and regions are their embeddings.
+    Pixels are a separate stream; the inputs of word pieces and regions are their embeddings.
     """
 
     score: ExampleScores

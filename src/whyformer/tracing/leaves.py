@@ -18,8 +18,7 @@ from whyformer.models.families import ROW_TO_WRITE, scaled_module
 from whyformer.models.family import NOTHING, Stream
 from whyformer.models.input_tensors import INPUT_TENSORS, channel_axis, input_stream
 from whyformer.models.structure import config_of, main_input
-from whyformer.tracing.question import ModelCall
-from whyformer.tracing.repeat import repeat_inputs
+from whyformer.tracing.question import ModelCall, repeat_inputs
 
 Baseline = Literal["zero", "black", "padding"]
 ALMOST_ZERO = 1e-6
@@ -56,7 +55,7 @@ def scaled_inputs(
     """Repeat the inputs once per scale, with the given streams at their point of the path.
 
     Outputs of modules are scaled within the context. Scaled tensors become leaves of the graph, collected in `leaves`
-    by stream if given; pixels are a stream of their own. Noise is added to every stream, at the end of the path.
+    by stream if given; pixels are a separate stream. Noise is added to every stream, at the end of the path.
     """
     inputs = repeat_inputs(call.inputs, len(scales), call.batch)
     by_example = scales.repeat_interleave(call.batch)

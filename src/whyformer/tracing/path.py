@@ -15,12 +15,10 @@ from whyformer.backward.passes import backward_pass, gradients
 from whyformer.backward.rule_graph import RuleGraph, make_rule_graph, using_rules
 from whyformer.errors import WhyformerError
 from whyformer.tracing.leaves import Leaf, inputs_as_they_are, scaled_inputs
-from whyformer.tracing.question import Question
+from whyformer.tracing.question import Question, split_output
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.repeat import split_output
 from whyformer.watching.mixing import Mixing
-from whyformer.watching.watch_plan import WatchPlan
-from whyformer.watching.watcher import Watcher
+from whyformer.watching.watcher import Watcher, WatchPlan
 
 Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
 

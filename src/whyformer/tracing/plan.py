@@ -17,7 +17,7 @@ from whyformer.models.structure import device_of, dtype_of, heads_of, layers_of
 from whyformer.tracing.question import ModelCall
 from whyformer.tracing.reads import Reads
 from whyformer.watching.kernels import KEPT
-from whyformer.watching.watch_plan import WatchPlan
+from whyformer.watching.watcher import WatchPlan
 
 MAPS = 2  # kept in the graph of a block: its map and the gradient of the map
 KEPT_DTYPES = (torch.float32, torch.float64)  # of small maps that are kept; a GPU folds those in half precision
@@ -44,6 +44,8 @@ class Plan(WatchPlan):
         keeps_graph: Whether the trace keeps the graph, for a backward pass of the method.
         needs_maps: Whether all attention must be recorded.
         several_scores: Whether one example may have several scores that share its maps.
+        path: Whether the method takes gradients in further passes, along a path.
+        every_logit: Whether logits at all positions are read.
     """
 
     graph_start: nn.Module | None = field(default=None, repr=False)
@@ -59,13 +61,20 @@ class Plan(WatchPlan):
     keeps_graph: bool = False
     needs_maps: bool = True
     several_scores: bool = False
+    path: bool = False
+    every_logit: bool = False
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether gradients are computed, in this pass or in others."""
+        return self.graph or self.path
 
     def __str__(self) -> str:
         start = "" if self.graph_start is None else f", from the last {type(self.graph_start).__name__} on"
         graph = f"block by block, {len(self.blocks)} blocks" if self.blocks else f"whole{start}"
         relevance = f", relevance{' in float32' if self.precise else ''}" if self.relevance else ""
         leaves = {"inputs": self.input_leaves, "positions": self.position_leaves}
-        noted = {"states and weights": self.states, "edges": self.edges, "biases": self.biases}
+        noted = {"states": self.states, "weights": self.weights, "edges": self.edges, "biases": self.biases}
         lines = {
             "maps": f"{self.maps}{', mean over heads' if self.merges_heads else ''}",
             "operations": f"from {self.first_operation} on" if self.first_operation else "all",
@@ -105,6 +114,8 @@ def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, 
         merges_heads=not reads.has_graph and not reads.edges,
         # Block by block, the gradient of a state does not need the state to be recorded.
         states=of_tokens or reads.edges or (reads.state_gradients and not blocks),
+        # A text may be read through tokens that are not words, such as Perceiver's latents.
+        weights=of_tokens or reads.edges or (bool(reads.states) and call.has_other_streams),
         edges=reads.edges,
         graph=reads.has_graph,
         graph_start=last_of_decoder(call.model) if starts_late else None,
@@ -120,6 +131,8 @@ def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, 
         keeps_graph=reads.has_relevance or has_input_gradients,
         needs_maps=not has_input_gradients and not reads.subsets,
         several_scores=shares_rows and reads.takes_gradients and call.batch == 1,
+        path=reads.path,
+        every_logit=reads.logits or reads.subsets,
     )
 
 

@@ -1,4 +1,4 @@
-"""Position embeddings as inputs of their own: learned tables, and rotary embeddings of queries and keys (RoPE)."""
+"""Position embeddings as separate inputs: learned tables, and rotary embeddings of queries and keys (RoPE)."""
 
 from __future__ import annotations
 

@@ -17,9 +17,8 @@ from whyformer.models.family import Family
 from whyformer.models.joined import AttentionShapes, Place, Transfer
 from whyformer.tracing.flow import Step, each_record, records_of
 from whyformer.tracing.plan import Plan
-from whyformer.tracing.question import Question
+from whyformer.tracing.question import Question, repeat_inputs
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.repeat import repeat_inputs
 from whyformer.watching.deformable import SampledAttention
 from whyformer.watching.kernels import Attention
 from whyformer.watching.linear_kernels import LinearKernel

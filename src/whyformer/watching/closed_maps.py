@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from whyformer.axes import AttentionMap, Rows, Values
 
-SCAN_CHUNK = 16  # queries of a scan that are computed together
+SCAN_CHUNK = 8  # queries of a scan that are computed together
 
 
 def convolution_rows(constants: Mapping[str, Any], first: int, last: int, tokens: int) -> AttentionMap:

@@ -69,6 +69,10 @@ class Facts:
         entry = self._facts.get(id(x))
         return entry[1] if entry is not None and entry[0]() is x else NOTHING_KNOWN
 
+    def of(self, tensors: Iterable[Tensor]) -> list[TensorFact]:
+        """The facts of several tensors."""
+        return [self[x] for x in tensors]
+
     def put(self, x: Tensor, fact: TensorFact) -> None:
         """Set the fact of a tensor."""
         key = id(x)
@@ -96,15 +100,17 @@ class Facts:
 
     def set_role(self, x: Any, role: Role | None, copy_of: Tensor | None = None) -> None:
         """Set the role of a result, replacing the former one after an in-place operation."""
-        if (role is None and copy_of is None and id(x) not in self._facts) or not isinstance(x, Tensor):
-            return
-        known = self[x]
-        is_new = known is NOTHING_KNOWN
-        self.put(x, TensorFact(role, copy_of) if is_new else known._replace(role=role, copy_of=copy_of))
+        key = id(x)
+        entry = self._facts.get(key)
+        if entry is not None and entry[0]() is x:
+            self._facts[key] = entry[0], TensorFact(role, copy_of, *entry[1][2:])
+        elif (role is not None or copy_of is not None) and isinstance(x, Tensor):
+            self._facts[key] = ref(x, partial(self._drop, key)), TensorFact(role, copy_of)
 
     def original(self, x: Tensor) -> Tensor:
         """The tensor that this one is a copy of, or itself."""
-        source = self[x].copy_of
+        entry = self._facts.get(id(x))
+        source = entry[1].copy_of if entry is not None and entry[0]() is x else None
         return x if source is None else source
 
     def is_of_the_model(self, x: Tensor) -> bool:
@@ -129,6 +135,10 @@ class Facts:
         """Carry the facts of entries that are moved or picked over to the result."""
         if self.batch > 1:
             self._pick_rows(name, args, result)
+        if args and type(args[0]) is Tensor and args[0].requires_grad and not self._origins:
+            known = self[args[0]]  # which alone counts
+            if known.made_by is None and not (known.is_scale or known.is_map):
+                return
         tensors = [x for x in tensors_in(args) if x.is_floating_point()]
         if not tensors:
             return
@@ -219,21 +229,18 @@ CONSTANT = frozenset({Tensor, torch.Size, torch.dtype, torch.device, int, float,
 
 def plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Detach the parameters among the arguments: their gradients are never needed."""
-    changed: list[Any] | None = None
-    for number, x in enumerate(args):
-        kind = type(x)
-        if kind in CONSTANT:
-            continue
-        if kind is tuple or kind is list:
-            constant: Any = kind(plain(tuple(x)))
-        elif isinstance(x, nn.Parameter):
-            constant = x.detach()
-        else:
-            continue
-        changed = list(args) if changed is None else changed
-        changed[number] = constant
-    return args if changed is None else tuple(changed)
+    for x in args:
+        if type(x) not in CONSTANT:
+            return tuple([x if type(x) in CONSTANT else _plain(x) for x in args])
+    return args
+
+
+def _plain(x: Any) -> Any:
+    kind = type(x)
+    if kind is tuple or kind is list:
+        return kind(plain(tuple(x)))
+    return x.detach() if isinstance(x, nn.Parameter) else x
 
 
 def plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return dict(zip(kwargs, plain(tuple(kwargs.values())), strict=True)) if kwargs else kwargs
+    return {name: _plain(x) for name, x in kwargs.items()} if kwargs else kwargs

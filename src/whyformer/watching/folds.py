@@ -49,13 +49,19 @@ def _fits_chip(call: Attention) -> bool:
     """Whether the call has no explicit mask, no dropout, and heads of a width the kernel supports."""
     query, key = call.query, call.key
     is_square = query.shape[-2] == key.shape[-2] or not call.is_causal
-    return call.attn_mask is None and not call.dropout_p and call.first == 0 and is_square and query.shape[-1] in WIDTHS
+    is_plain = call.attn_mask is None and not call.dropout_p and call.first == 0 and _has_equal_heads(call)
+    return is_plain and is_square and query.shape[-1] in WIDTHS
 
 
 def _fits_buffers(call: Attention) -> bool:
     is_square = call.query.shape[-2] == call.key.shape[-2] and call.first == 0
-    is_plain = call.attn_mask is None and not call.dropout_p and call.dtype in WIDE
+    is_plain = call.attn_mask is None and not call.dropout_p and call.dtype in WIDE and _has_equal_heads(call)
     return is_plain and (is_square or not call.is_causal)
+
+
+def _has_equal_heads(call: Attention) -> bool:
+    """Whether values have as many heads as keys, and the width of the queries: both folds read them alike."""
+    return call.value.shape[1] == call.key.shape[1] and call.value.shape[-1] == call.query.shape[-1]
 
 
 @torch.no_grad()
@@ -107,11 +113,12 @@ def _fold_on_chip(kernels: Any, row: Tensor, call: Attention, of_mixed: Values |
     precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"  # of float32; half precision has its own
     constants = {"IS_CAUSAL": call.is_causal, "PRECISION": precision, "WIDTH": width, "QUERIES": 64, "KEYS": 64}
     log_sums, fold = kernels
-    log_sums[(-(-queries // 64), batch * heads)](query, key, sums, *shape, *read, **constants)
     tensors = (query, key, value, grad_output, sums, row.float().contiguous(), result)
-    fold[(-(-keys // 64), batch * heads)](
-        *tensors, *shape, *read, *mixed, TIMES_GRADIENT=of_mixed is not None, **constants
-    )
+    with torch.cuda.device(query.device):  # Triton launches on the current device, wherever the tensors are
+        log_sums[(-(-queries // 64), batch * heads)](query, key, sums, *shape, *read, **constants)
+        fold[(-(-keys // 64), batch * heads)](
+            *tensors, *shape, *read, *mixed, TIMES_GRADIENT=of_mixed is not None, **constants
+        )
     return result.sum(dim=1) / heads
 
 

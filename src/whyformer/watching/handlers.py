@@ -4,39 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from whyformer.errors import UnsupportedModel
 from whyformer.models.weights import plain_weight
-from whyformer.watching import kernels
-from whyformer.watching.deformable import SAMPLING, SampledAttention, sampled, value_role
-from whyformer.watching.determinism import drawn
-from whyformer.watching.facts import plain, plain_values
-from whyformer.watching.folds import is_faster_on_chip
-from whyformer.watching.kernels import KEPT, Attention
+from whyformer.watching.attention_calls import for_each_head, fused_attention, packed_attention, sum_of_points
+from whyformer.watching.deformable import SAMPLING, sampled
+from whyformer.watching.facts import CONSTANT, plain, plain_values
 from whyformer.watching.operation_names import (
     COPYING,
     KEEPING,
     MOVING,
     PUTTING,
     Function,
+    name_unless_asking,
 )
-from whyformer.watching.provenance import biased, mixes, moved, normed, projected, repeating, role_of_all, scaled
+from whyformer.watching.provenance import biased, mixes, moved, normed, projected, role_of_all, scaled
 from whyformer.watching.roles import (
     Addend,
     Branch,
     Mixed,
     Projection,
     Role,
-    Sampled,
     Scores,
     Spread,
     Transposed,
     Weights,
     Written,
     may_be_state,
+    two_branches,
     with_adapter,
 )
 
@@ -45,13 +45,18 @@ if TYPE_CHECKING:
 
 
 def _run(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """Run an operation with parameters as constants."""
-    return watcher.run_operation(func, plain(args), plain_values(kwargs) if kwargs else kwargs)
+    """Run an operation with parameters as constants, by the rules if there are any."""
+    for x in args:
+        if type(x) not in CONSTANT:
+            args = plain(args)
+            break
+    kwargs = plain_values(kwargs) if kwargs else kwargs
+    return func(*args, **kwargs) if watcher.rules is None else watcher.rules.run(func, args, kwargs)
 
 
 def parameter_view(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """An attribute that is a tensor; views of a parameter, such as weight.T, are detached like the parameter."""
-    value = watcher.run_operation(func, args, kwargs)
+    value = func(*args, **kwargs) if watcher.rules is None else watcher.rules.run(func, args, kwargs)
     if isinstance(value, Tensor) and isinstance(args[0], nn.Parameter):
         value = value.detach()
         watcher.facts.set_role(value, Transposed.of(args[0], value))
@@ -60,10 +65,17 @@ def parameter_view(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> 
 
 def keep(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """An operation that leaves every entry in its place."""
-    original, role = _original(watcher, func, args), watcher.facts.role(args[0]) if args else None
+    role = watcher.facts.role(args[0]) if args else None
     result = _run(watcher, func, args, kwargs)
     if role is not None:
         watcher.carry(role, result)
+    return result
+
+
+def copy(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
+    """An operation that returns the same values, mostly in a new tensor, as some that keep or move entries do."""
+    original = watcher.facts.original(args[0]) if watcher.plan.states and args else None
+    result = (move if func.__name__ in MOVING else keep)(watcher, func, args, kwargs)
     if original is not None and original is not result:
         watcher.facts.note(result, copy_of=original)
     return result
@@ -71,13 +83,14 @@ def keep(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 def move(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """An operation that rearranges entries, moves tokens, or inserts others between them."""
-    original, role = _original(watcher, func, args), watcher.facts.role(args[0]) if args else None
+    role = watcher.facts.role(args[0]) if args else None
+    if role is None:
+        return _run(watcher, func, args, kwargs)
     constants = plain(args)
-    result = watcher.run_operation(func, constants, plain_values(kwargs) if kwargs else kwargs)
-    if role is not None:
-        watcher.carry(moved(role, func.__name__, args), result, lambda x: func(x, *constants[1:], **kwargs))
-    if original is not None and original is not result:
-        watcher.facts.note(result, copy_of=original)
+    result = _run(watcher, func, constants, kwargs)
+    if isinstance(role, (Written, Weights)) or func.__name__ in PUTTING:
+        role = moved(role, func.__name__, args)
+    watcher.carry(role, result, lambda x: func(x, *constants[1:], **kwargs))
     return result
 
 
@@ -101,7 +114,7 @@ def spread(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 def biased_product(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A product of two activations plus a bias: scores, as BLOOM writes them."""
     result = _run(watcher, func, args, kwargs)
-    watcher.facts.set_role(result, Scores())
+    watcher.set_scores(result)
     return result
 
 
@@ -123,14 +136,9 @@ def other_operation(watcher: Watcher, func: Function, args: Any, kwargs: Any) ->
     return result
 
 
-def _original(watcher: Watcher, func: Function, args: Any) -> Tensor | None:
-    """The tensor that the result of an operation is a copy of; None if it is not one, or nobody asks."""
-    return watcher.facts.original(args[0]) if watcher.plan.states and args and func.__name__ in COPYING else None
-
-
 def softmax(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A softmax over keys, which turns scores into attention weights."""
-    result = watcher.run_operation(func, plain(args), kwargs)
+    result = _run(watcher, func, args, kwargs)
     over_keys = (args[1] if len(args) > 1 else kwargs.get("dim")) in (-1, result.dim() - 1)
     is_map = over_keys and isinstance(watcher.facts.role(args[0]), Scores)
     watcher.facts.set_role(result, Weights() if is_map else None)
@@ -143,99 +151,22 @@ def product(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     args = (*args[:1], *args[1]) if at and type(args[1]) in (tuple, list) else args  # both spellings of einsum
     operands = list(plain(args))
     if len(operands) < at + 2 or not isinstance(watcher.facts.role(operands[at]), Weights) or not mixes(operands):
-        result = watcher.run_operation(func, tuple(operands), plain_values(kwargs))
+        result = _run(watcher, func, tuple(operands), kwargs)
         factor = watcher.facts.role(args[1]) if len(args) > 1 else None
         if isinstance(factor, Transposed) and at == 0:  # a linear layer as Falcon writes it
             _project(watcher, args[0], factor.parameter, result)
         else:
-            is_linear = any(isinstance(x, nn.Parameter) for x in args)
-            watcher.facts.set_role(result, None if is_linear else Scores())
+            if any(isinstance(x, nn.Parameter) for x in args):  # a linear layer
+                watcher.facts.set_role(result, None)
+            else:
+                watcher.set_scores(result)
         return result
     with watcher.unrecorded():
         operands[at] = watcher.with_probe(operands[at])
-        operands[at + 1] = operands[at + 1] if at else _for_each_head(watcher, operands[1], operands[0])
+        operands[at + 1] = operands[at + 1] if at else for_each_head(watcher, operands[1], operands[0])
         result = func(*operands, **kwargs)
     watcher.record(operands[at], operands[at + 1], result, probe=operands[at])
     return result
-
-
-def fused_attention(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """`F.scaled_dot_product_attention`: keep its map, fold it into queries and keys, or record its shape only."""
-    args, kwargs = plain(args), plain_values(kwargs)
-    if watcher.is_before_first:
-        watcher.seen += 1
-        return watcher.run_operation(func, args, kwargs)
-    return _attention(watcher, args, kwargs)
-
-
-def _attention(watcher: Watcher, args: Any, kwargs: Any) -> Tensor:
-    """Run an attention call as the watcher's settings say: kept, folded, or recorded by shape only."""
-    attention = Attention(*args, **kwargs)
-    if watcher.plan.maps in ("folded", "shapes only") and attention.dtype in (torch.float32, torch.float64):
-        role = watcher.facts.role(attention.value)
-        with watcher.unrecorded():
-            attention = attention.with_own_keys()
-        watcher.carry(role, attention.value, repeating(attention.value.shape))
-    if watcher.plan.maps == "shapes only":
-        with watcher.unrecorded():
-            result = attention.mixed()
-        watcher.record(attention, attention.value, result, probe=result)
-        return result
-    is_kept = attention.shape.numel() <= KEPT * watcher.batch and not is_faster_on_chip(attention)
-    folds = watcher.plan.maps == "folded" or (watcher.plan.maps == "kept" and not is_kept)
-    if attention.can_be_repeated and folds:
-        return _folded_attention(watcher, attention)
-    with watcher.unrecorded():
-        weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
-        watcher.carry(watcher.facts.role(attention.value), value, repeating(value.shape))
-        value = _for_each_head(watcher, value, weights)
-        weights = watcher.with_probe(weights)
-        result = torch.matmul(weights, value)
-    watcher.record(weights, value, result, probe=weights)
-    return result
-
-
-def sum_of_points(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """The sum over weighed samples of feature maps: deformable attention."""
-    result, role = _run(watcher, func, args, kwargs), watcher.facts.role(args[0])
-    if not isinstance(role, Sampled) or role.weights is None:
-        watcher.facts.set_role(result, watcher.scores(args))
-        return result
-    with watcher.unrecorded():
-        attention = SampledAttention.of(role, watcher.batch)
-        mixed = watcher.with_probe(result.unflatten(0, (watcher.batch, -1)).mT)
-        watcher.record(attention, attention.value, mixed, probe=mixed, value_role=value_role(role, watcher.batch))
-        moved_back = mixed.mT.flatten(0, 1)
-    watcher.carry(watcher.facts.role(mixed), moved_back)
-    return moved_back
-
-
-def _for_each_head(watcher: Watcher, value: Any, weights: Tensor) -> Any:
-    """Expand values that all heads share to one copy per head of the map; einsum names its axes itself."""
-    if not isinstance(value, Tensor) or value.dim() != 4 or value.shape[1] == weights.shape[1]:
-        return value
-    by_head = value.expand(-1, weights.shape[1], -1, -1)
-    watcher.carry(watcher.facts.role(value), by_head, lambda x: x.expand(-1, weights.shape[1], -1, -1))
-    return by_head
-
-
-def _folded_attention(watcher: Watcher, attention: Attention) -> Tensor:
-    """Attention run by the fused kernels: its map and gradient are too large to keep, and computed on access."""
-    role = watcher.facts.role(attention.value)
-    if isinstance(role, Projection):  # several query heads may read one value head
-        role = replace(role, moves=(*role.moves, repeating(attention.query.shape)))
-    with watcher.unrecorded():
-        mixed = watcher.with_probe(attention.mixed())
-        result = mixed.clone() if watcher.plan.graph else mixed  # the model may change it in place
-    watcher.record(attention.detached(), attention.value, result, probe=mixed, value_role=role)
-    return result
-
-
-def packed_attention(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """`nn.MultiheadAttention`, operation by operation."""
-    # Calling it here would recurse: it checks for active modes itself. Re-entering the mode records each operation.
-    with watcher:
-        return kernels.multi_head_attention(*args, **kwargs)
 
 
 def linear(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
@@ -250,7 +181,7 @@ def linear(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 def _project(watcher: Watcher, source: Tensor, parameter: Tensor, result: Any, *, is_transposed: bool = False) -> None:
     """Set the role of a linear projection of `source`."""
     role = watcher.facts.role(source)
-    if not (watcher.plan.states or isinstance(role, (Mixed, Branch))):
+    if not watcher.plan.states and not isinstance(role, (Mixed, Branch)):
         return
     weight = plain_weight(parameter)
     weight = weight.t() if is_transposed else weight
@@ -278,19 +209,21 @@ def norm(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A sum: of attention's output and the residual state, of a projection and its adapter, of scores and a mask."""
-    branches = [role for role in map(watcher.facts.role, args[:2]) if isinstance(role, Written) and role.is_branch]
-    if len(branches) == 2 and branches[0].tap is not branches[1].tap and args[0].shape == args[1].shape:
+    if len(args) < 2:
+        return other_operation(watcher, func, args, kwargs)
+    roles = watcher.facts.role(args[0]), watcher.facts.role(args[1])
+    if (branches := two_branches(*roles)) is not None and args[0].shape == args[1].shape:
         result = _run(watcher, func, args, kwargs)
         watcher.facts.set_role(result, branches[0].join(branches[1]))
         return result
-    if not watcher.plan.states or len(args) < 2:
+    if not watcher.plan.states:
         return other_operation(watcher, func, args, kwargs)
     first = args[0]
     kept = first.detach().clone() if func.__name__ in ("add_", "__iadd__") else first
     pairs: tuple[tuple[Any, Any], ...] = ((first, args[1]), (args[1], first))
     role: Role | None = watcher.scores(args)
     sums: list[tuple[Written, Tensor]] = []  # outputs of attention, and the states they are added to
-    together = None if kwargs else with_adapter(*map(watcher.facts.role, args[:2]))
+    together = None if kwargs else with_adapter(*roles)
     if together is not None:
         role, pairs = together, ()
     for written, other in pairs:
@@ -324,6 +257,33 @@ def scale(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     return result
 
 
+def drawn(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """Replace a random draw; raise if that would leave tokens without fixed positions."""
+    choice = even_choice(args, kwargs) if func is torch.multinomial else None
+    if choice is None:
+        raise UnsupportedModel(
+            f"The model shuffles its tokens at random on every pass (torch.{func.__name__}): a score would not belong "
+            "to any particular token."
+        )
+    return choice
+
+
+def even_choice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """Replace `torch.multinomial` over equal weights by evenly spaced indices, in order.
+
+    ViLT samples its patches this way, in a new order each time, and its padding. None if the weights differ: then the
+    draw itself is part of the computation.
+    """
+    names = ("input", "num_samples", "replacement")
+    arguments: dict[str, Any] = dict(zip(names, args, strict=False)) | kwargs
+    weights, count = arguments["input"], int(arguments["num_samples"])
+    if weights.dim() != 1 or not bool((weights == weights[0]).all()):
+        return None
+    total = len(weights)
+    order = torch.arange(count, device=weights.device)
+    return order % total if arguments.get("replacement") else order * total // count
+
+
 Handler = Callable[["Watcher", Function, Any, Any], Any]
 HANDLERS: dict[str, Handler] = (
     {
@@ -339,9 +299,17 @@ HANDLERS: dict[str, Handler] = (
     | dict.fromkeys(["layer_norm", "rms_norm"], norm)
     | dict.fromkeys(KEEPING, keep)
     | dict.fromkeys([*MOVING, *PUTTING], move)
+    | dict.fromkeys(COPYING, copy)
     | dict.fromkeys(SAMPLING, concatenate)
     | dict.fromkeys(["rsqrt", "pow"], spread)
     | {"baddbmm": biased_product, "batch_norm": batch_norm}
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], add)
     | dict.fromkeys(["mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply"], scale)
 )
+
+
+@lru_cache(maxsize=4096)
+def handler_of(func: Function) -> Handler | None:
+    """The handler of a function; None if it only asks a tensor for something, such as its shape."""
+    name = name_unless_asking(func)
+    return None if name is None else HANDLERS.get(name, other_operation)

@@ -167,7 +167,7 @@ class Attention:
 
     def _version(self) -> int:
         tensors = (self.query, self.key, self.value, self.attn_mask)
-        return sum(x._version for x in tensors if x is not None and not x.is_inference())
+        return sum([x._version for x in tensors if x is not None and not x.is_inference()])
 
     def _check_unchanged(self) -> None:
         if self._version() != self.version:

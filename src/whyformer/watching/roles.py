@@ -65,6 +65,12 @@ class Projection:
             return None
         return replace(self, weight=rows * factor[:, None].to(rows.dtype), shape=shape, moves=())
 
+    def moved(self, move: Move) -> Projection:
+        """The projection rearranged once more; the values of most attention are, several times."""
+        rearranged = object.__new__(Projection)
+        rearranged.__dict__.update(self.__dict__, moves=(*self.moves, move))
+        return rearranged
+
     def plus(self, other: Projection) -> Projection | None:
         """Add another projection of the same tensor, such as an adapter's; None if it is not one."""
         adapter = other
@@ -203,6 +209,13 @@ class Addend:
     state: Tensor
     original: Tensor
     role: Role | None
+
+
+def two_branches(first: Role | None, second: Role | None) -> tuple[Written, Written] | None:
+    """Two roles, if they are those of the outputs of different branches of one block."""
+    if not (isinstance(first, Written) and isinstance(second, Written)) or first.tap is second.tap:
+        return None
+    return (first, second) if first.is_branch and second.is_branch else None
 
 
 def may_be_state(role: Role | None) -> bool:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from whyformer.axes import QUERY, State, TokenScores, Values, by_head
 from whyformer.models.joined import Tokens, in_order
 from whyformer.watching.linear_kernels import LinearKernel
 from whyformer.watching.mixing import KeptMap, LinearMixing, Mixing
 from whyformer.watching.roles import Addend, Branch, Projection, Written, is_same, may_be_state
-from whyformer.watching.state_edges import shared_edge
 
 
 @dataclass(eq=False)
@@ -40,7 +40,8 @@ class Outcome:
     state_edge: GradientEdge | None = None  # of that, if it is in the graph
     state_is_swapped: bool = False
     sum: tuple[Tensor, Tensor] | None = None  # if edges are read: the state before and after the add
-    sums: list[str] = field(default_factory=list)  # what it was added to, and why that is a state or not
+    # What it was added to, its shape, and why that is a state or not.
+    sums: list[tuple[str, torch.Size, str]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -98,7 +99,7 @@ class Tap:
         """Note the state that the output is added to, and its edge. Return whether it is the residual state."""
         (is_residual, reason), place = self.is_residual(addend), addend.place
         name = "the residual state" if is_residual else "something else"
-        self.outcome.sums.append(f"its output is added to {name}, {tuple(addend.state.shape)}: {reason}")
+        self.outcome.sums.append((name, addend.state.shape, reason))
         if is_residual or (self.outcome.state_before is None and may_be_state(addend.role)):
             self.outcome.state_before, self.outcome.state_is_swapped = addend.state, written.is_swapped
             self.outcome.state_edge = shared_edge(place, output) if place.requires_grad else None
@@ -229,8 +230,9 @@ class Tap:
             output = f"W_o is not known: {outcome.readers} linear layers read the mixed values"
         elif outcome.heads_in_order is not None and not bool(outcome.heads_in_order):
             output = "W_o is rejected: the heads are not side by side in its input"
-        sums = outcome.sums or ["the residual state is not known: its output was not seen to be added to anything"]
-        return values, output, *sums
+        sums = [f"its output is added to {name}, {tuple(shape)}: {reason}" for name, shape, reason in outcome.sums]
+        unknown = "the residual state is not known: its output was not seen to be added to anything"
+        return values, output, *(sums or [unknown])
 
     def projection(self) -> Tensor | None:
         """W_o, if it is the only layer that reads the mixed values, with their heads side by side."""
@@ -262,3 +264,42 @@ class LinearValue:
         source = self.source if self.bias is None else self.source - self.bias
         values: Values = (source.to(self.weight) @ self.weight.T).unflatten(-1, (-1, self.width)).transpose(1, 2)
         return values
+
+
+# Copies in the graph: the model's own, and those that PyTorch makes for the backward hooks of a module.
+COPIES = ("CloneBackward0", "ToCopyBackward0", "AliasBackward0", "BackwardHookFunctionBackward")
+
+
+def shared_edge(state: Tensor, output: Tensor) -> GradientEdge:
+    """The edge of a state that an output is computed from and added to, or of the tensor the state is a copy of.
+
+    The gradient of a copy that only the sum reads lacks the part through the attention. A state computed only for the
+    sum, as where patches are merged, has its own edge.
+    """
+    own = get_gradient_edge(state)
+    return next((edge for edge in _originals(own) if _depends(output, edge)), own)
+
+
+def _originals(edge: GradientEdge) -> Iterator[GradientEdge]:
+    """An edge of the graph, the edge it is a copy of, and so on."""
+    yield edge
+    while edge.node.name() in COPIES:
+        node, number = edge.node.next_functions[edge.output_nr]
+        if node is None:
+            return
+        edge = GradientEdge(node, number)
+        yield edge
+
+
+def _depends(output: Tensor, edge: GradientEdge) -> bool:
+    """Whether a tensor is computed from an edge of its graph, searched breadth first."""
+    queue: deque[Node] = deque([get_gradient_edge(output).node] if output.requires_grad else [])
+    known = set(queue)
+    while queue:
+        for node, number in queue.popleft().next_functions:
+            if node is edge.node and number == edge.output_nr:
+                return True
+            if node is not None and node not in known:
+                known.add(node)
+                queue.append(node)
+    return False

@@ -1,4 +1,4 @@
-"""Triton kernels of `folds`: a file of its own, since it is imported only where Triton is installed.
+"""Triton kernels of `folds`: a separate file, since it is imported only where Triton is installed.
 
 Queries, keys, values and the gradient of the mixed values are [example, head, token, channel] with any strides except
 the last, which is 1. Models pass views of [example, token, head, channel], and copying them would double the cost.

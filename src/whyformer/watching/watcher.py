@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
-from typing import Any, Protocol, Self
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,24 +18,54 @@ from whyformer.models.calls import KernelCall, reroute_kernels
 from whyformer.models.lent_weights import hooks_noted, is_lending_weights, lends_weights
 from whyformer.models.module_stack import module_stack
 from whyformer.models.weights import readable_weights
-from whyformer.watching.determinism import even_choice
+from whyformer.watching.attention_calls import KeptOutput
 from whyformer.watching.facts import Facts, plain, plain_values
-from whyformer.watching.handlers import HANDLERS, other_operation
+from whyformer.watching.handlers import even_choice, handler_of
 from whyformer.watching.linear_kernels import OWNERS, linear_kernel
 from whyformer.watching.mixing import LinearMixing
-from whyformer.watching.operation_names import Function, name_unless_asking
+from whyformer.watching.operation_names import Function
 from whyformer.watching.provenance import check_fits, part_of
 from whyformer.watching.roles import Mixed, Projection, Role, Scores
 from whyformer.watching.tap import Tap
-from whyformer.watching.watch_plan import WatchPlan
+
+# "whole" keeps every map, however large; "none" records nothing, and only makes parameters constants.
+MapStorage = Literal["kept", "whole", "folded", "shapes only", "none"]
+
+
+@dataclass(frozen=True)
+class WatchPlan:
+    """The decisions about what a watcher records.
+
+    Attributes:
+        maps: Whether attention maps are kept unless too large, folded into queries, keys and values wherever they can
+            be recomputed, or recorded by shape only. The last does not change how operations run.
+        first_operation: The first attention operation that is recorded; those before it run on the model's fused
+            kernels without a graph.
+        merges_heads: Whether only the mean over heads of a map is kept.
+        states: Whether residual states are recorded.
+        weights: Whether the values and the weights W_v and W_o are recorded too.
+        edges: Whether the states after each attention are kept too.
+        graph: Whether every map is part of a graph, also in a frozen model. Parameters never are.
+    """
+
+    maps: MapStorage = "kept"
+    first_operation: int = 0
+    merges_heads: bool = False
+    states: bool = False
+    weights: bool = False
+    edges: bool = False
+    graph: bool = False
+
 
 EVERY_MAP = WatchPlan()
+AS_IT_IS = nullcontext()
 
 
 class OperationRunner(Protocol):
-    """Runs operations so that their backward pass follows rules."""
+    """Runs operations so that their backward pass follows rules; `reports` those without a rule by their module."""
 
     facts: Facts
+    reports: bool
     modules: Sequence[nn.Module]
 
     def run(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
@@ -53,7 +83,8 @@ class Watcher(TorchFunctionMode):
     """Records the attention operations run inside its `with` block, as its plan says.
 
     Parameters are never part of the graph, so that their gradients are not computed. `rules` runs each operation and
-    defines its backward pass; `biases` notes the biases that are added.
+    defines its backward pass; `biases` notes the biases that are added. `outputs` keeps those of fused attention, by
+    operation, counted from `first`: a pass over shapes alone fills it, and passes over single blocks read it.
     """
 
     def __init__(
@@ -63,18 +94,19 @@ class Watcher(TorchFunctionMode):
         *,
         rules: OperationRunner | None = None,
         biases: BiasNotes | None = None,
+        outputs: dict[int, KeptOutput] | None = None,
+        first: int = 0,
     ):
         super().__init__()
         self.taps: list[Tap] = []
         self.seen = self.kernels = 0  # operations, and those among them that are kernels
-        self.batch, self.plan = batch, plan
+        self.batch, self.plan, self.outputs, self.first = batch, plan, outputs, first
         self.facts = Facts() if rules is None else rules.facts
         self.lends = False
         self.modules: Sequence[nn.Module] = ()  # that are running, innermost last
-        self._rules, self._biases, self.records = rules, biases, plan.maps != "none"
+        self.rules, self._biases, self.records = rules, biases, plan.maps != "none"
+        self._has_scores = False  # of a softmax that is not part of a fused operation
         self._depth = 0
-        # Runs an operation: by the rules if there are any.
-        self.run_operation: Callable[[Function, Any, Any], Any] = _run_plainly if rules is None else rules.run
 
     def __enter__(self) -> Self:
         if not self._depth and any(isinstance(mode, Watcher) for mode in _get_current_function_mode_stack()):
@@ -104,38 +136,42 @@ class Watcher(TorchFunctionMode):
             contexts.enter_context(hooks_noted(model))
         contexts.enter_context(readable_weights(model))
         contexts.enter_context(reroute_kernels(model, OWNERS))
-        self.modules = contexts.enter_context(module_stack(model, every=self._rules is not None))
-        if self._rules is not None:
-            self._rules.modules = self.modules
-            contexts.enter_context(self._rules.exactly())
+        rules = self.rules
+        self.modules = contexts.enter_context(module_stack(model, every=rules is not None and rules.reports))
+        if rules is not None:
+            rules.modules = self.modules
+            contexts.enter_context(rules.exactly())
         contexts.enter_context(self)
 
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if isinstance(func, KernelCall):
+        if type(func) is KernelCall:
             return linear_kernel(self, func, args, kwargs)
-        name = name_unless_asking(func)
-        if name is None or (self.lends and is_lending_weights(args)):
+        handler = handler_of(func)
+        if handler is None or (self.lends and is_lending_weights(args)):
             return func(*args, **kwargs)
         if not self.records:
             choice = even_choice(args, kwargs) if func is torch.multinomial else None
             return self.run_operation(func, plain(args), plain_values(kwargs)) if choice is None else choice
-        handler = HANDLERS.get(name, other_operation)
         if self._biases is None:
             return handler(self, func, args, kwargs)
-        bias = self._biases.added(name, args, kwargs)
+        bias = self._biases.added(func.__name__, args, kwargs)
         result = handler(self, func, args, kwargs)
         self._biases.note(bias, result)
         return result
 
+    def run_operation(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operation, by the rules if there are any."""
+        return func(*args, **kwargs) if self.rules is None else self.rules.run(func, args, kwargs)
+
+    def unrecorded(self) -> AbstractContextManager[None]:
+        """A context for the package's own operations, which follow the rules but are not recorded."""
+        return AS_IT_IS if self.rules is None else self._unrecorded()
+
     @contextmanager
-    def unrecorded(self) -> Iterator[None]:
-        """Run the package's own operations, which follow the rules but are not recorded."""
-        if self._rules is None:
-            yield
-            return
+    def _unrecorded(self) -> Iterator[None]:
         before, self.records = self.records, False
         try:
             with self:
@@ -151,11 +187,16 @@ class Watcher(TorchFunctionMode):
     @property
     def has_rules(self) -> bool:
         """Whether backward passes follow rules."""
-        return self._rules is not None
+        return self.rules is not None
+
+    def set_scores(self, x: Any) -> None:
+        """Give a product of two activations the role of scores."""
+        self._has_scores = True
+        self.facts.set_role(x, Scores())
 
     def scores(self, args: tuple[Any, ...]) -> Scores | None:
         """The role of scores, which survives biases, masks, scales and any other operation before the softmax."""
-        for x in args:
+        for x in args if self._has_scores else ():
             role = self.scores(tuple(x)) if type(x) in (tuple, list) else self.facts.role(x)
             if isinstance(role, Scores):
                 return role
@@ -165,7 +206,7 @@ class Watcher(TorchFunctionMode):
         """Give the result, or each part of it, the role of the tensor that it was rearranged from."""
         if isinstance(result, Tensor):
             if isinstance(role, Projection) and move is not None:
-                role = replace(role, moves=(*role.moves, move))
+                role = role.moved(move)
             self.facts.set_role(result, role)
         elif role is not None and isinstance(result, (tuple, list)) and move is not None:
             for number, part in enumerate(result):
@@ -203,9 +244,12 @@ class Watcher(TorchFunctionMode):
         tap = Tap(weights, is_folded, probe if self.plan.graph and self.plan.maps != "shapes only" else None)
         if self.plan.states:
             source = self.facts.role(value) if value_role is None else value_role
-            tap.value, tap.value_source = value, source if isinstance(source, Projection) else None
+            tap.value = value if self.plan.weights else None
+            tap.value_source = source if isinstance(source, Projection) else None
         self.taps.append(tap)
-        keeps = (self.plan.states or is_folded) and mixed.dim() in (3, 4)
+        # The order of heads and tokens is compared where it is not known.
+        is_ambiguous = self.plan.states and mixed.shape[-2] == self.batch
+        keeps = (self.plan.weights or is_folded or is_ambiguous) and mixed.dim() in (3, 4)
         tap.mixed = by_head(mixed.detach(), self.batch) if keeps else None
         self.facts.set_role(mixed, Mixed(tap, tap.mixed))
 
@@ -213,7 +257,3 @@ class Watcher(TorchFunctionMode):
         """Give a result the role of mixed values whose heads are known to be side by side."""
         role = self.facts.role(mixed)
         self.facts.set_role(result, replace(role, values=None) if isinstance(role, Mixed) else None)
-
-
-def _run_plainly(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return func(*args, **kwargs)

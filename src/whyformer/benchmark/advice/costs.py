@@ -1,4 +1,4 @@
-"""Cost of an explanation relative to a forward pass, measured on the samples at hand."""
+"""Cost of an explanation relative to a forward pass, measured on the given samples."""
 
 from __future__ import annotations
 

@@ -43,6 +43,6 @@ def worst_examples(
     has_truth = any(row[0] is not None for row in rows)
     cells_shown = tuple(rows) if has_truth else tuple(row[1:] for row in rows)
     columns = (*(("what matters",) if has_truth else ()), *methods)
-    title, note = f"Where {label} fails", "The samples of its lowest values, beside the next method and a control."
+    title, note = f"Where {label} fails", "The samples of its lowest values, with the next method and a control."
     titles = tuple(f"{name} ({value_text(value, {'is_share': is_share})})" for name, value in worst)
     return worst, Gallery(title, note, titles, columns, cells_shown, has_truth=has_truth)

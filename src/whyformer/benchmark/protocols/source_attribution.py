@@ -79,18 +79,22 @@ class SourceCase:
         "forwards": Figure("forwards", better="lower", is_share=False),
     },
 )
-def sources(shard: Shard, *, subsets: int = 64, held_out: int = 32) -> Columns:
+def sources(
+    shard: Shard, *, subsets: int = 64, held_out: int = 32, focus: str = "none", least_loss: float | None = None
+) -> Columns:
     """Sources of a response, compared with the truth and with the model's output without them.
 
     Besides the methods of the suite, this includes removal methods with `subsets` runs, and two controls: later
-    sentences first, and words shared with question and response. LDS is over `held_out` other subsets.
+    sentences first, and words shared with question and response. LDS is over `held_out` other subsets. `focus` is that
+    of `explain_response`. With `least_loss`, a sample counts only if the response loses as many nats without its true
+    sources.
     """
     samples = shard.batch.samples
     truths = [sample.response for sample in samples if sample.response is not None]
     require(len(truths) == len(samples), shard, "sources", "questions about documents with known sources")
     require(shard.loaded_model.task.writes, shard, "sources", "a model that writes")
     cases = [_case(shard.loaded_model, truth, shard.batch_size.size) for truth in truths]
-    scores, forwards = _scores(shard, cases, subsets)
+    scores, forwards = _scores(shard, cases, subsets, focus)
     masks = [random_subsets(len(case.sources), held_out, seed=shard.seed + HELD_OUT) for case in cases]
     real = [case.ablation.scores_of(each) for case, each in zip(cases, masks, strict=True)]
     drops = [_drops(case, {name: scores[name][row] for name in scores}) for row, case in enumerate(cases)]
@@ -102,7 +106,10 @@ def sources(shard: Shard, *, subsets: int = 64, held_out: int = 32) -> Columns:
         agreements = zip(masks, by_sample, real, strict=True)
         columns[name, "LDS"] = torch.tensor([_agreement(*each) for each in agreements])
         columns[name, "forwards"] = torch.full((len(cases),), forwards[name])
-    return columns
+    if least_loss is None:
+        return columns
+    is_kept = torch.tensor([_loss(case) >= least_loss for case in cases])
+    return {key: torch.as_tensor(values).where(is_kept, float("nan")) for key, values in columns.items()}
 
 
 def _case(loaded_model: LoadedModel, truth: SampleSourceTruth, batch_size: int) -> SourceCase:
@@ -117,14 +124,16 @@ def _case(loaded_model: LoadedModel, truth: SampleSourceTruth, batch_size: int) 
     return SourceCase(truth, prompt, reply, parts, ablation)
 
 
-def _scores(shard: Shard, cases: Sequence[SourceCase], subsets: int) -> tuple[MethodSourceScores, dict[str, float]]:
+def _scores(
+    shard: Shard, cases: Sequence[SourceCase], subsets: int, focus: str
+) -> tuple[MethodSourceScores, dict[str, float]]:
     """The scores of every sample's sources by every method, and the cost of each in forward passes of one sequence."""
     scores: MethodSourceScores = {}
     forwards: dict[str, float] = {}
     for name, choice in shard.methods.items():
         try:
             with _counted(shard) as count:
-                scores[name] = _by_method(shard, cases, choice.name, choice.options)
+                scores[name] = _by_method(shard, cases, choice.name, {**choice.options, "focus": focus})
         except UnsupportedModel as reason:
             shard.cache.left_out[name] = str(reason)
             continue
@@ -134,7 +143,7 @@ def _scores(shard: Shard, cases: Sequence[SourceCase], subsets: int) -> tuple[Me
             continue
         if not method.reads.subsets:  # learned once per model, where it was
             with suppress(UnsupportedModel), _counted(shard) as count:
-                scores[name] = _by_method(shard, cases, name, {})
+                scores[name] = _by_method(shard, cases, name, {"focus": focus})
             forwards |= {name: count[0] / len(cases)} if name in scores else {}
             continue
         options = {"subsets": subsets} if "subsets" in method.options else {}
@@ -217,6 +226,13 @@ def _drops(case: SourceCase, scores: Mapping[str, SourceValues]) -> dict[str, np
     before, *after = case.ablation.scores_of(np.concatenate([whole, *masks]))[:, 0]
     drops = before - np.reshape(after, (len(scores), len(TOP)))
     return dict(zip(scores, drops, strict=True))
+
+
+def _loss(case: SourceCase) -> float:
+    """The log-probability that the response loses without all its true sources."""
+    masks = np.stack([np.ones(len(case.sources), dtype=bool), ~np.any(case.true_sources, axis=0)])
+    whole, without = case.ablation.scores_of(masks)[:, 0]
+    return float(whole - without)
 
 
 def _agreement(masks: np.ndarray, scores: SourceValues, real: SubsetScores) -> float:

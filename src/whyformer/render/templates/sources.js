@@ -1,7 +1,7 @@
 // A row is a part of the response, a source one of the prompt. What is chosen of one kind lights up the other.
 for (const root of document.querySelectorAll(".whyformer [data-table]:not([data-ready])")) {
   root.dataset.ready = "";
-  const { rows, facts } = JSON.parse(root.dataset.table);
+  const { rows, facts, likely } = JSON.parse(root.dataset.table);
   const one = (selector) => root.querySelector(selector);
   const all = (selector) => [...root.querySelectorAll(selector)];
   const TEXT = ".text [data-row], .text [data-source]";
@@ -62,6 +62,8 @@ for (const root of document.querySelectorAll(".whyformer [data-table]:not([data-
     one(".more").hidden = ranked.length <= items.length;
     one(".more").textContent = `and ${ranked.length - items.length} more`;
     one(".facts").textContent = kind === "row" ? facts[number] : "";
+    one(".likely").textContent = kind === "row" ? likely[number] ?? "" : "";
+    one(".likely").hidden = !one(".likely").textContent;
   };
   const choiceOf = (element) => {
     const kind = element.dataset.row === undefined ? "source" : "row";

@@ -1,0 +1,87 @@
+"""The states between the blocks of a model: which blocks each stream goes through, and what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.backward.blocks import find_blocks
+from whyformer.errors import UnsupportedModel
+from whyformer.models.calls import Call, reroute_calls
+from whyformer.models.family import Family
+from whyformer.models.structure import config_of
+from whyformer.tracing.leaves import inputs_as_they_are
+from whyformer.tracing.question import ModelCall
+
+
+def towers_of(model: nn.Module, family: Family) -> Mapping[str, Sequence[nn.Module]]:
+    """The stacks of blocks by stream: a single one, or the two of a dual encoder; empty for other models."""
+    if family.is_one_stack:
+        blocks = find_blocks(model)
+        return {family.stream: blocks} if blocks else {}
+    is_cut_up = family.arrange is not None or any(queries != keys for _, queries, keys in family.attention)
+    if is_cut_up or getattr(config_of(model), "_attn_implementation", None) != "sdpa":
+        return {}
+    stacks = [(path, module) for path, module in model.named_modules() if isinstance(module, nn.ModuleList)]
+    by_stream = {stream: [m for path, m in stacks if part in path] for part, stream, _ in family.attention}
+    if any(len(own) != 1 for own in by_stream.values()):
+        return {}
+    return {stream: tuple(own[0]) for stream, own in by_stream.items()}
+
+
+def towers_of_call(call: ModelCall) -> Mapping[str, Sequence[nn.Module]]:
+    """The blocks of each stream, also of models with pictures among words; empty if unknown."""
+    return towers_of(call.model, call.family) if call.bridge is None else _towers_with_bridge(call)
+
+
+def _towers_with_bridge(call: ModelCall) -> Mapping[str, Sequence[nn.Module]]:
+    """The blocks of the picture's encoder and of the decoder, for pictures among words; empty if unknown."""
+    config, towers = config_of(call.model), {}
+    for stream, own in (("image", "vision_config"), (call.family.stream, "text_config")):
+        count = getattr(getattr(config, own, None), "num_hidden_layers", None)
+        stacks = [
+            module
+            for path, module in call.model.named_modules()
+            if isinstance(module, nn.ModuleList)
+            and len(module) == count
+            and any(name in path for name in ("vision", "visual")) == (own == "vision_config")
+        ]
+        if len(stacks) != 1:
+            return {}
+        towers[stream] = tuple(stacks[0])
+    return towers
+
+
+def block_outputs(call: ModelCall, blocks: Sequence[nn.Module]) -> dict[nn.Module, Any]:
+    """The output of each block in the model's own forward pass."""
+    outputs: dict[nn.Module, Any] = {}
+
+    def keep(block: nn.Module, own_call: Call) -> Call:
+        def keeping(*args: Any, **kwargs: Any) -> Any:
+            if block in outputs:
+                raise UnsupportedModel(
+                    f"{type(call.model).__name__} runs a block several times, so its states have no single place: "
+                    "use generic_attention."
+                )
+            outputs[block] = own_call(*args, **kwargs)
+            return outputs[block]
+
+        return keeping
+
+    with torch.no_grad(), reroute_calls(blocks, keep), inputs_as_they_are(call) as inputs:
+        call.model(**inputs)
+    return outputs
+
+
+def state_of(output: Any) -> Tensor:
+    """The residual state that a block returns."""
+    state: Tensor = output if isinstance(output, Tensor) else output[0]
+    return state
+
+
+def with_state(output: Any, state: Tensor) -> Any:
+    """A block's output with another state."""
+    return state if isinstance(output, Tensor) else (state, *output[1:])
