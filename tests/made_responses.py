@@ -21,6 +21,7 @@ DOCUMENTS = {
     "review": "The film was dull. The music was great.",
     "letter": "It rained all week.",
 }
+OTHERS = {" dull.": ((" slow.", 0.2), (" long.", 0.05)), " music": ((" food", 0.0004),)}  # likely tokens instead
 QUESTION = "How was the film?"
 TEXT = " The film was dull. The music was great."
 #          almanac    review     letter question
@@ -49,7 +50,8 @@ def made_response(
     """A Response of two sentences to three documents and a question."""
     prompt = made_prompt() if prompt is None else prompt
     tokens = tuple(
-        ResponseToken(7, *word, -0.25 * number, 0.5 * number, number + 1) for number, word in enumerate(words(text))
+        ResponseToken(7, *word, -0.25 * number, 0.5 * number, number + 1, alternatives=OTHERS.get(word[0], ()))
+        for number, word in enumerate(words(text))
     )
     rows = spans_of(text, tokens, units)
     made = Response(

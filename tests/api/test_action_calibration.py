@@ -1,6 +1,7 @@
 """Calibration of the verdicts on actions: the best threshold of one half, errors counted on the other."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -17,13 +18,13 @@ from whyformer.api.action_calibration import (
 from whyformer.api.calibrations import model_digest
 from whyformer.errors import WhyformerError
 from whyformer.render.action_page import action_page
-from whyformer.results.action import Action, ActionTarget
+from whyformer.results.action import VERDICT_RULE, Action, ActionTarget
 from whyformer.results.support import VerdictError
 
 
 def labelled(untrusted, request, is_injected, half):
     target = ActionTarget("action", "action", 0, 1, "x", (0,), 0.0, -request, -untrusted, -request - untrusted)
-    return LabelledAction(target, is_injected, half)
+    return LabelledAction(target, target, is_injected, half)
 
 
 def test_the_threshold_is_the_best_of_one_half_and_errors_are_those_of_the_other():
@@ -35,6 +36,34 @@ def test_the_threshold_is_the_best_of_one_half_and_errors_are_those_of_the_other
     assert (one.errors["follows the user"].rate, one.errors["follows the user"].count) == (1.0, 1)
     assert (one.missed.rate, one.missed.count) == (0.6667, 3)
     assert read_action_calibration(json.loads(json.dumps(one.to_dict()))) == one
+
+
+@pytest.mark.parametrize(("rule", "words"), [({}, "no rule"), ({"rule": VERDICT_RULE - 1}, "rule 1")])
+def test_a_calibration_of_another_rule_of_verdicts_is_refused(rule, words):
+    saved = ActionCalibration("m", "d", "ten calls", 5.0, {}, VerdictError(0.5, 0.4, 0.6, 30), 6).to_dict()
+    assert (VERDICT_RULE, saved.pop("rule")) == (2, 2)
+    line = f"The calibration of m is of {words} of verdicts, not of rule 2: calibrate again."
+    with pytest.raises(WhyformerError, match=line):
+        read_action_calibration({**saved, **rule})
+
+
+def test_the_bundled_calibrations_are_of_the_present_rule():
+    taus = [round(one.tau, 1) for one in action_calibration.bundled_action_calibrations().values()]
+    assert taus == [4.5, 10.9]
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (9, "how often such verdicts are wrong: too few to say (n = 9)."),
+        (10, "there 0 % of 10 such verdicts were wrong (95 % interval 0 to 43 %)."),
+    ],
+)
+def test_few_verdicts_give_no_error_rate(count, words):
+    action = replace(explained({"send_money": EVIL}), calibration="some", error=VerdictError(0.0, 0.0, 0.43, count))
+    assert words in action_page(action)
+    assert words in str(action)
+    assert (" % " in str(action)) == (count == 10)
 
 
 def test_both_halves_need_both_kinds_of_calls():

@@ -70,7 +70,7 @@ def test_the_tokens_before_the_patches_are_told_apart(family, special, registers
 
 def test_a_family_outside_the_table_is_taken_by_structure():
     found = checkup(subject("mpnet (by structure)"))
-    assert found.family == "mpnet, which needs no row of its own: one stream, with the read-out found by gradient"
+    assert found.family == "mpnet, which needs no row in the table: one stream, with the read-out found by gradient"
     assert found.readout == f"token 1 of {found.tokens}, by the gradient"
 
 
@@ -100,7 +100,7 @@ def test_every_stream_is_shown_with_its_tokens(model, streams, read, answers):
     assert lines["first token"].split(";")[0].endswith(f"of raw_attention in the {read}")
     if model == "mini-gpt":
         assert (
-            lines["family"] == "llama, which needs no row of its own: one stream, with the read-out found by gradient"
+            lines["family"] == "llama, which needs no row in the table: one stream, with the read-out found by gradient"
         )
         assert lines["read-out"] == f"token {found.tokens} of {found.tokens}, by the gradient"
     if model == "mini-clip":

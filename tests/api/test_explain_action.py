@@ -10,10 +10,11 @@ import torch
 import whyformer
 from made_actions import ASKED, EVIL, GOOD, QWEN, explained, planted
 from tiny_agents import TOOLS, agent, called, result
-from whyformer.api.action_removal import decision_odds
+from whyformer.api.action_removal import call_verdict, decision_odds
 from whyformer.errors import WhyformerError
 from whyformer.render.action_page import action_page
-from whyformer.render.action_view import action_view
+from whyformer.render.action_view import action_view, effect_legend, level_of
+from whyformer.results.action import ActionTarget
 from whyformer.results.action_schema import ACTION
 
 ATTACK = {"send_money": EVIL}
@@ -42,6 +43,47 @@ def test_a_call_that_needs_both_is_mixed_and_one_that_needs_neither_cannot_be_to
     both = explained({"send_money": GOOD, "tool_call": "Pay Ann"}, ask="Pay Ann")
     assert both.verdict == "mixed"
     assert explained({}).verdict == "cannot tell"
+
+
+@pytest.mark.parametrize(
+    ("request_effect", "untrusted_effect", "choice", "verdict"),
+    [
+        (1.9, 2.0, 9.0, "driven by a tool result"),
+        (-9.0, 30.0, 0.0, "driven by a tool result"),
+        (2.0, 30.0, 1.9, "follows the user"),
+        (2.0, 30.0, 2.0, "mixed"),
+        (1.9, 1.9, 9.0, "cannot tell"),
+    ],
+)
+def test_a_call_is_the_users_if_it_needs_the_request(request_effect, untrusted_effect, choice, verdict):
+    call = ActionTarget("call", "call", 0, 1, "x", (0,), 0.0, -request_effect, -untrusted_effect, -40.0)
+    action = replace(call, kind="action", without_untrusted=-choice)
+    assert call_verdict(call, action, tau=2.0) == verdict
+
+
+def test_the_whole_call_has_the_verdict():
+    action = explained({"send_money": "Pay Ann", "DE89": "DE89"}, ask="Pay Ann", content="Ann has account DE89. Hello.")
+    assert action.target("call").verdict == action.verdict
+    assert action.dominance == action.target("call").dominance
+    assert action.reason.startswith("The call is 6.0 nats less likely without the user's request, and 6.0 nats less")
+
+
+def test_large_effects_look_different_and_small_ones_small():
+    levels = [level_of(effect) for effect in (0.0, 0.1, 2.0, 5.0, 13.0, 28.0, 50.0, 90.0)]
+    assert levels == sorted(levels)
+    assert levels[1] <= 2
+    assert levels[5] - levels[4] >= 15
+    assert levels[-2:] == [100, 100]
+    assert level_of(-13.0) == -level_of(13.0)
+    assert [level_of(float(effect)) for effect in ("nan", "inf", "-inf")] == [0, 100, -100]
+    assert (50 + level_of(2.0) / 2, "+2") in effect_legend()
+
+
+def test_every_colour_of_a_page_has_its_style():
+    view = action_view(explained(ATTACK))
+    sides = {level for one in view.targets for level, _ in (one.request, one.untrusted) if level}
+    assert sides
+    assert sides <= set(view.levels)
 
 
 def test_an_argument_that_comes_from_a_result_is_not_an_injection():

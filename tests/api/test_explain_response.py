@@ -17,7 +17,7 @@ from whyformer.methods.perception import ON_DECODERS
 from whyformer.models.loading import LoadedModel, load
 from whyformer.results.source_pooling import source_scores
 from whyformer.tracing import build, plan
-from whyformer.watching import handlers
+from whyformer.watching import attention_calls
 
 PROMPT, RESPONSE = "The film was dull. The music was", " great. I liked it."
 DIALOGUE = [
@@ -85,6 +85,15 @@ def test_a_row_is_one_backward_pass_per_token_summed_by_hand(gpt2, method, units
         np.testing.assert_allclose(response.earlier[number], expected[by_hand.first :], rtol=1e-6, atol=1e-10)
     held = [source.tokens[0] for source in response.sources]
     assert np.array_equal(response.scores, response.token_scores[:, held])
+
+
+def test_each_token_has_the_likeliest_others_with_their_probabilities():
+    response = explain_response(PROMPT, RESPONSE)
+    by_hand = ByHand(load("mini-llm"), response)
+    for token, row in zip(response.tokens, by_hand.logits.softmax(dim=-1), strict=True):
+        order = [number for number in row.argsort(descending=True).tolist() if number != token.id][:3]
+        assert [text for text, _ in token.alternatives] == load("mini-llm").tokenizer.batch_decode([[n] for n in order])
+        assert [share for _, share in token.alternatives] == pytest.approx(row[order].tolist(), rel=1e-3)
 
 
 def test_each_token_comes_with_its_log_probability_entropy_and_rank(gpt):
@@ -175,7 +184,7 @@ def test_each_of_many_exchanges_is_run_once_where_it_has_many_rows(gpt2, count_f
 
 def test_rows_whose_maps_are_too_large_to_keep_run_as_a_batch(gpt2, count_forwards, monkeypatch):
     shared = explain_response(PROMPT, RESPONSE, gpt2, "generic_attention", units="token")
-    for module in (plan, handlers, exchange_scores):
+    for module in (plan, attention_calls, exchange_scores):
         monkeypatch.setattr(module, "KEPT", 10)
     with count_forwards(gpt2.model) as runs:
         batch = explain_response(PROMPT, RESPONSE, gpt2, "generic_attention", units="token")

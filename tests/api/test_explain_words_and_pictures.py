@@ -14,7 +14,7 @@ from tiny_models import READER, SMALL, TOWER, blip, built
 from whyformer import LoadedModel, WhyformerError, attribute, explain, explain_batch
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import encode
-from whyformer.watching.determinism import even_choice
+from whyformer.watching.handlers import even_choice
 
 QUESTION = "the film was great"
 

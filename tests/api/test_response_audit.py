@@ -90,5 +90,5 @@ def test_what_the_model_wrote_with_a_method_that_removes_sources_is_verified(llm
 
 def test_a_response_from_a_file_has_no_audit_file(audit, llm, tmp_path):
     explain_response("Boris is", " in Oslo.", llm, "rollout").save(tmp_path / "response.json")
-    with pytest.raises(WhyformerError, match="Only what explain or explain_response returns of a loaded model"):
+    with pytest.raises(WhyformerError, match="Only what explain or explain_response returns for a loaded model"):
         whyformer.Response.load(tmp_path / "response.json").save(tmp_path / "response.audit.json")

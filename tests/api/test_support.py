@@ -15,6 +15,8 @@ from whyformer.api.calibration_data import case_response
 from whyformer.api.loaded_scorer import LoadedScorer
 from whyformer.facts import support_case
 from whyformer.removal.response_scorer import ScoringRequest
+from whyformer.render.response_page import response_page
+from whyformer.render.response_view import response_view
 
 MAKERS = ["true", "twice", "made_up", "swapped", "unanswerable"]
 
@@ -62,6 +64,9 @@ def test_the_two_false_answers_are_not_supported(llm, uncalibrated, documents, q
     response = explain_response(prompt, answer, llm, support=True)
     assert [unit.verdict for unit in response.verdicts.units] == ["not supported"]
     assert not response.verdicts.has_support
+    view = response_view(response)
+    assert not any(view.rows)  # nothing is coloured
+    assert response_page(response).count(view.unsupported) == 1
 
 
 def test_figures_are_those_of_plain_forwards(llm, response):

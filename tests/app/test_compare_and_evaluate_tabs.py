@@ -132,7 +132,7 @@ def test_an_evaluation_says_how_far_it_is_and_can_be_stopped(setup):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"model": "mini-bert"}, "Type texts first, one a line, or click an example"),
+        ({"model": "mini-bert"}, "Type texts first, one per line, or click an example"),
         ({"model": "mini-vit"}, "Send pictures first, or click an example"),
         ({"model": "mini-bert", "methods": ()}, "Choose at least one method"),
         ({"model": "mini-bert", "texts": "a\nb\nc"}, "3 texts, but this page takes at most 2"),

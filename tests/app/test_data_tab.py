@@ -83,7 +83,7 @@ def test_a_zip_of_pictures_is_surveyed_with_its_classes(setup, tmp_path):
     view = survey_upload(work, setup, SurveyInputs(str(archive), "", "border", "mini-vit"))
     result = Survey.load(view.save(tmp_path)[".json"])
     assert (result.kind, result.samples, result.labelled) == ("picture", 2, 2)
-    assert [step[:2] for step in steps if step[2].startswith("explaining")] == [(1, 2), (2, 2)]
+    assert [step[:2] for step in steps if step[2].startswith("explaining")] == [(0, 2), (2, 2)]  # one batch
     assert "unzip photos.zip -d photos" in view.code.command
 
 

@@ -17,8 +17,7 @@ from whyformer.backward import libra
 from whyformer.backward.rule_graph import RuleGraph
 from whyformer.backward.rules import LIBRA
 from whyformer.scenes import example
-from whyformer.watching.watch_plan import WatchPlan
-from whyformer.watching.watcher import Watcher
+from whyformer.watching.watcher import Watcher, WatchPlan
 
 DECODER = {name: value for name, value in TEXT.items() if name != "num_labels"} | {"num_key_value_heads": 3}
 READERS = ["generic_attention", "grad_cam", "bi_head", "bi_token", "attention_gradient", "input_x_gradient"]

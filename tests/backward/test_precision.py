@@ -36,7 +36,7 @@ def test_the_difference_is_the_epsilon_that_keeps_denominators_off_zero(monkeypa
     fast = attribute(model, inputs, method="lrp", rules="attn_lrp", precision="fast")["text"]
     off = []
     for epsilon in (1e-6, 1e-9):
-        monkeypatch.setattr("whyformer.backward.quotients.EPSILON", epsilon)
+        monkeypatch.setattr("whyformer.backward.operations.EPSILON", epsilon)
         off.append(float((attribute(model, inputs, method="lrp", rules="attn_lrp")["text"] - fast).norm()))
     assert off[1] < off[0] / 50
     assert off[1] < 1e-5 * float(fast.norm())

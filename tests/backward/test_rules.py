@@ -33,8 +33,7 @@ from whyformer.backward.rules import ATTN_LRP, LIBRA, RULES
 from whyformer.errors import UnsupportedModel
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
-from whyformer.watching.watch_plan import WatchPlan
-from whyformer.watching.watcher import Watcher
+from whyformer.watching.watcher import Watcher, WatchPlan
 
 BATCH = 2
 Spelled = Callable[..., Tensor]

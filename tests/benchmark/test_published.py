@@ -218,9 +218,7 @@ def test_what_is_missing_is_every_listed_method_without_a_value_or_a_reason():
     figures[0]["rows"] = []
     lacking = [one.label for one in fill.missing({**document, "model": "mini-clip"}, methods)]
     assert lacking == ["rollout", "evidence"]  # full_grad refuses mini-clip
-    lists = fill.read_lists()
-    assert lists["anchors"][0].label == "evidence"
-    assert "rise forwards=128" in {choice.label for choice in lists["references"]}
+    assert "rise forwards=128" in {choice.label for choice in fill.read_lists()["references"]}
 
 
 @pytest.mark.parametrize(

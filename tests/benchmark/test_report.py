@@ -472,3 +472,4 @@ def test_the_page_of_a_run_has_its_sentences_first_and_its_tables_folded(shown):
     assert all(sentence in (shown / "report.md").read_text().replace("\\", "") for sentence in sentences)
     assert page.index('class="lead"') < page.index("<details>") < page.index('class="figures">')
     assert page.count("<details>") == len(document["protocols"])
+    assert re.search(r'<p class="made">Made on \d+ \w+ \d{4} by Whyformer\.</p>', page)

@@ -11,7 +11,7 @@ from whyformer.api.replies import reply_of
 from whyformer.api.source_methods import response_ablation
 from whyformer.benchmark.protocols import PROTOCOLS
 from whyformer.benchmark.tables import read_records
-from whyformer.data import facts
+from whyformer.data import facts, passages
 from whyformer.errors import WhyformerError
 from whyformer.inputs.prompt_encoding import encode_prompt
 from whyformer.inputs.sources import sources_of
@@ -45,7 +45,10 @@ def truths(number: int) -> list[np.ndarray]:
 
 def test_the_methods_the_references_and_the_controls_are_all_there(values):
     methods = {method for method, _ in values}
-    assert methods == {"raw_attention", "flow_routes", "context_ablation", "leave_one_out", "attntrace"} | CONTROLS
+    assert (
+        methods
+        == {"raw_attention", "flow_routes", "context_ablation", "leave_one_out", "attntrace", "depass"} | CONTROLS
+    )
     assert {measure for _, measure in values} == {figure.measure for figure in PROTOCOLS["sources"].figures.values()}
 
 
@@ -99,6 +102,42 @@ def test_what_a_method_costs_is_counted(values):
     assert sentences + 1 <= values["leave_one_out", "forwards"][0] <= sentences + 2
     assert 2 < values["context_ablation", "forwards"][0] <= 17
     assert (np.abs(np.concatenate([row for (_, measure), row in values.items() if measure == "LDS"])) <= 1).all()
+
+
+def test_passages_have_an_answer_in_either_wording():
+    said, reworded = passages(4, seed=3, most=9), passages(4, seed=3, most=9, wording="reworded")
+    for one, other in zip(said, reworded, strict=True):
+        assert one.passage == other.passage
+        assert one.passage.question.causes
+        assert (one.answer, other.answer) == (one.passage.question.answer, one.passage.question.reworded)
+    assert said.names == tuple(one.name for one in said)
+
+
+def test_a_sample_counts_where_the_response_loses_enough_without_its_sources(gpt, tmp_path):
+    texts = passages(3, seed=5, most=8)
+    losses = []
+    for one in texts:
+        encoded = encode_prompt(gpt, one.passage.prompt)
+        reply = reply_of(gpt, encoded, f" {one.answer}")
+        parts = sources_of(encoded.prompt, [(sentence.start, sentence.end) for sentence in one.passage.sentences])
+        rows = [ResponseRow(reply.exchange, span.tokens) for span in spans_of(reply.text, reply.tokens, "response")]
+        masks = np.ones((2, len(parts)), dtype=bool)
+        masks[1, sorted({place for cause in one.passage.question.causes for place in cause})] = False
+        whole, without = response_ablation(LoadedScorer(gpt), reply, rows, parts).scores_of(masks)[:, 0]
+        losses.append(whole - without)
+    least = float(np.median(losses))
+    for focus in ("none", "sources"):
+        protocol = {"name": "sources", "subsets": 8, "held_out": 4, "focus": focus, "least_loss": least}
+        evaluate(gpt, texts, ["raw_attention"], protocol, out=tmp_path / focus)
+    kept = {}
+    for focus in ("none", "sources"):
+        for record in read_records(tmp_path / focus, "rows"):
+            if (record["method"], record["measure"]) == ("raw_attention", "AUPRC"):
+                kept[focus, record["sample"]] = record["values"][0]
+    for number, loss in enumerate(losses):
+        for focus in ("none", "sources"):
+            assert np.isfinite(float(kept[focus, number])) == (loss >= least)
+    assert [kept["none", n] for n in range(3)] != [kept["sources", n] for n in range(3)]
 
 
 def test_documents_are_drawn_by_the_seed():

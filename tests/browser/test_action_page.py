@@ -70,6 +70,7 @@ def coloured(page):
 
 def test_an_argument_that_is_clicked_lights_up_what_made_it(opened):
     with opened() as page:
+        expect(page.locator("h1")).to_have_text(re.compile(r"^send_money: .*\bamount: follows the user$"))
         page.get_by_role("button", name="recipient").click()
         assert coloured(page) == ["I have DE89 here."]
         expect(page.locator(".heading .chip")).to_have_text("driven by a tool result")
@@ -95,7 +96,7 @@ def test_a_ranked_source_that_is_clicked_is_pointed_at(opened):
 
 def test_the_page_says_what_drives_the_call_and_what_would_be_done_without_it(opened):
     with opened() as page:
-        expect(page.locator(".verdict .chip")).to_have_text("driven by a tool result")
+        expect(page.locator(".verdict .chip")).to_have_text("mixed")  # the amount is the user's
         expect(page.locator(".driven pre")).to_have_text("I have read <i>your</i> mail.")
         expect(page.locator(".said.driver")).to_have_count(1)
         assert page.locator(".said b").count() == 0

@@ -422,7 +422,7 @@ def test_the_newer_of_two_questions_is_answered_and_the_older_ended(opened):
         button(page, "Measure").click()
         expect(button(page, "Stop")).to_be_visible()
         ends.clear()
-        page.get_by_label("Texts, one a line").fill("A wonderful film.\nA dull film.")
+        page.get_by_label("Texts, one per line").fill("A wonderful film.\nA dull film.")
         page.get_by_label("Model").locator("visible=true").first.click()
         page.get_by_role("option", name="mini-bert").click()
         button(page, "Measure").click()

@@ -52,6 +52,7 @@ def test_the_report_shows_both_models_side_by_side(result, tmp_path, width):
         page.on("console", lambda message: problems.append(message.text))
         page.goto((tmp_path / "diff.html").as_uri())
         assert page.locator(".overview p").all_text_contents() == list(result.overview)
+        expect(page.locator("h1")).to_contain_text(": 20 of 80 answers changed, 3 stayed for other reasons")
         assert page.locator(".figures b").all_text_contents() == ["25.0%", "5.0%", "0.90", "1 of 2", "1.2% → 26.2%"]
         expect(page.locator(".cues tbody th").nth(0)).to_have_text("<b>wonderful</b>")
         first, second = page.locator(".sample").all()

@@ -109,6 +109,20 @@ def test_a_click_on_a_sentence_lights_up_its_sources_and_ranks_them(opened, resp
         expect(strongest).to_have_css("background-color", colour)
 
 
+def test_a_page_names_the_other_likely_answers_at_the_word_that_carries_each_part(opened, response):
+    with opened(response) as page:
+        likely = page.locator(".likely")
+        expect(likely).to_have_text("Likely answers at “dull.”: dull. 47 % · slow. 20 % · long. 5 %")
+        page.get_by_text("great.").first.click()
+        expect(likely).to_have_text("Likely answers at “music”: music 29 % · food under 0.1 %")
+        page.keyboard.press("Escape")
+        expect(likely).to_be_hidden()
+    focus = np.zeros((2, len(response.tokens)), dtype=np.float32)
+    focus[:, [2, 3, 5]] = 0.1, 0.7, 0.2
+    with opened(replace(response, focus=focus)) as page:
+        expect(page.locator(".likely")).to_contain_text("Likely answers at “dull.”")
+
+
 def test_a_click_on_a_source_lights_up_what_rests_on_it(opened, response):
     with opened(response) as page:
         page.locator(".prompt").get_by_text("How was the film?").click()
@@ -237,6 +251,8 @@ def test_a_click_on_a_written_token_shows_what_it_rests_on(opened):
         scores = written.explanations[3].scores
         assert levels(page, "source") == expected_levels(scores)
         best = int(np.abs(scores).argmax())
+        answers = sorted(written.explanations[3].answers.items(), key=lambda item: -item[1])
+        assert page.locator(".likely").text_content().startswith(f"Likely answers: {answers[0][0].strip()} ")
         names = ["The", "film", "was", *(token.strip() for token in written.tokens)]
         assert listed(page)[0][:2] == ("written before" if best > 2 else "", names[best])
         page.locator(".prompt [data-source='0']").click()

@@ -99,6 +99,7 @@ def test_verdicts_come_first_and_a_click_shows_their_figures(opened, response, w
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_report_has_the_worst_answer_first_and_sorts_by_a_click(opened, report, width):
     with opened(report, width) as page:
+        expect(page.locator("h1")).to_have_text("1 of 2 answers without an unsupported sentence")
         assert overflow(page) <= 0
         names = page.locator(".judged > tbody > tr > td:first-child")
         assert names.all_text_contents() == ["bad", "fine"]

@@ -94,6 +94,7 @@ def test_the_page_begins_with_three_sentences_and_its_figures(opened, result):
         figures = page.locator(".figures b").all_text_contents()
         assert figures == ["100", "3 of 4", "50.0%", "70%", "1"]
         assert page.locator("#unproven .driver").count() == 1
+        expect(page.locator("h1")).to_have_text("model: driven by shortcut “<b>stamp</b>”")
 
 
 def test_a_click_on_a_heading_sorts_and_a_second_one_turns_it_round(opened):

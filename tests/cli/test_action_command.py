@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from commands import invoke, refusal, run
 from made_actions import ASKED, EVIL, GOOD, explained
 from tiny_agents import called, result
 from tiny_server import tiny_server
-from whyformer.render.action_page import ActionRow, action_page, action_report
-from whyformer.results.action import Action
+from whyformer.render.action_page import ActionRow, action_page, action_report, most_suspicious_first
+from whyformer.results.action import VERDICT_RULE, Action
 
 FOLDER = Path(whyformer.__file__).parent / "zoo" / "mini-gpt"
 MESSAGES = [ASKED, called("read_mail"), result(GOOD), called("send_money", 1, amount=3)]
@@ -75,6 +76,16 @@ def test_a_batch_becomes_a_report_and_goes_on_where_it_stopped(transcript, tmp_p
     assert (tmp_path / "report.jsonl").read_text().splitlines() == kept
 
 
+def test_a_batch_is_not_resumed_from_verdicts_of_another_rule(transcript, tmp_path, monkeypatch):
+    arguments = ("action", *options(transcript, "--batch", "--out", tmp_path / "report.html", "--quiet"))
+    counts = []
+    for rule in (VERDICT_RULE - 1, VERDICT_RULE, VERDICT_RULE):
+        monkeypatch.setattr("whyformer.results.action.VERDICT_RULE", rule)
+        run(*arguments)
+        counts.append(len((tmp_path / "report.jsonl").read_text().splitlines()))
+    assert counts == [1, 2, 2]
+
+
 def test_a_served_model_is_asked_at_its_address(transcript, tmp_path):
     with tiny_server() as server:
         more = ("--url", server.url, "--tokenizer", FOLDER, "--chat-template", tmp_path / "short.jinja")
@@ -105,6 +116,34 @@ def test_the_most_suspicious_call_comes_first_and_markup_is_escaped():
     assert page.index("&lt;b&gt;attacked") < page.index("benign")
     assert "<i>" not in page
     assert "+6.0 nats" in page
+
+
+def test_calls_with_a_driven_argument_come_after_driven_calls_and_are_counted():
+    swapped = explained({"Pay": "Pay Ann", "send_money": "Pay Ann", "DE89": EVIL}, ask="Pay Ann")
+    swapped = with_verdict(swapped, "follows the user")
+    benign = explained({"send_money": "Pay Ann"}, ask="Pay Ann")
+    rows = [
+        ActionRow("benign", benign),
+        ActionRow("swapped", swapped),
+        ActionRow("mixed", with_verdict(benign, "mixed")),
+        ActionRow("driven", explained({"send_money": EVIL})),
+    ]
+    assert [row.action.driven_arguments for row in rows] == [(), ("recipient",), (), ()]
+    assert [row.name for row in most_suspicious_first(rows)] == ["driven", "mixed", "swapped", "benign"]
+    title = "3 of 4 calls driven by a tool result: 2 in whole or in part, 1 only in an argument"
+    assert f"<title>{title}</title>" in action_report(rows, model="m")
+
+
+def with_verdict(action, verdict):
+    return replace(action, verdict=verdict)
+
+
+def test_the_legend_stands_between_the_bars_and_names_the_scale():
+    page = action_page(explained({"send_money": EVIL}))
+    line = "nats, for bars and colours; above 2 nats the scale is logarithmic"
+    places = [page.index(part) for part in ('data-effect="untrusted"', line, '<ol class="ranked">')]
+    assert places == sorted(places)
+    assert str(explained({"send_money": EVIL})).count("bars: on a logarithmic scale above 2 nats") == 1
 
 
 def test_the_report_shows_the_argument_that_a_result_gave_beside_the_action():

@@ -116,7 +116,7 @@ def test_a_number_asked_of_a_model_that_writes_is_a_token_and_said_to_be_one(tmp
 def test_help_says_what_each_kind_of_model_takes():
     for command in ("explain", "compare"):
         words = " ".join(run(command, "--help").replace("│", " ").split())
-        for said in (".npz file of a picture's regions", "a detected label", "several --text one", "a token id"):
+        for said in (".npz file of a picture's regions", "a detected label", "several --text, one", "a token id"):
             assert said in words
 
 

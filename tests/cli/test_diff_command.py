@@ -45,7 +45,7 @@ def test_a_changed_model_fails_the_limits(folders, tmp_path):
     assert {number for number in range(32) if "wonderful" in FILMS[number % 4]} == set(result.changed_samples)
     assert {change.cue.name for change in result.changed_cues if change.cue.kind == "word"} == {"wonderful"}
     assert "whyformer: 50.0% of the answers changed, more than 5.0%." in done.stderr
-    assert f"The effect of {len(result.changed_cues)} cues changed, more than of 0." in done.stderr
+    assert f"The effects of {len(result.changed_cues)} cues changed, more than 0." in done.stderr
     assert "differ in the answers to 16 of them (50.0%), most often negative instead of positive (16)." in done.stdout
     assert "another answer" in out.read_text()
     assert {path.name for path in tmp_path.iterdir()} == {

@@ -125,7 +125,7 @@ REFUSALS = {
         "--text",
         "b",
     ),
-    "--template is for candidate labels: give them by --text to a model of inference.": (
+    "--template is for candidate labels: give them by --text to an inference model.": (
         *("bert value", "it is", "--template", "{}"),
     ),
     "The template 'it' has no {} where the label goes.": (

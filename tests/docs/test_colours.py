@@ -11,7 +11,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "concepts" / "colours.md").read_tex
 
 def test_the_page_on_colours_says_what_the_code_does():
     assert (FULL, FULL_SHARE, CLIPPED) == (4, 0.75, 1 / 3)
-    for words in ("four times the average", "three quarters of all", "a third of the largest"):
+    for words in ("four times the average", "three quarters of their sum", "a third of the largest"):
         assert words in PAGE
     assert f"over {STANDS_OUT:.0%} of".replace("%", " %") in PAGE
     assert f"darkened to {VEIL:.0%}".replace("%", " %") in PAGE

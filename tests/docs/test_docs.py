@@ -48,6 +48,7 @@ NOT_RUN = {
     "whyformer evaluate benchmarks/suites/quick.toml": "It takes minutes.",
     "whyformer report results/quick": "It reads what takes minutes.",
     "whyformer evaluate benchmarks/suites/vit-segmentation.toml": "It needs data that are not bundled.",
+    "whyformer evaluate benchmarks/suites/real-smollm2.toml": "It needs a model that is not bundled, and hours.",
     "whyformer evaluate $SUITE": "It needs data that are not bundled, and hours.",
     "RAY_ADDRESS=auto whyformer evaluate SUITE.toml": "It needs a cluster, and data that are not bundled.",
     "RAY_ADDRESS=auto whyformer survey MODEL": "It needs a cluster.",

@@ -9,6 +9,7 @@ import pytest
 from whyformer import WhyformerError
 from whyformer.facts import support_case
 from whyformer.facts.known_facts import known_facts
+from whyformer.facts.prose_register import PROSE_DOMAINS
 from whyformer.facts.statements import PLAIN_STATEMENTS, StatementKind, denial
 from whyformer.inputs.verdicts import VERDICTS
 
@@ -88,3 +89,25 @@ def test_denials_deny():
 def test_the_plain_register_refuses_kinds_that_it_lacks():
     with pytest.raises(WhyformerError, match="No plain statements of kind 'denied'"):
         support_case(0, "denied", register="plain")
+
+
+def test_a_made_up_value_in_other_words_is_worded_as_a_true_one_is_and_occurs_nowhere():
+    for seed in range(12):
+        case = support_case(seed, "made_up_reworded")
+        text, documents = case.statements[0].text, " ".join(one for _, one in case.documents)
+        forms = {
+            (attribute.reworded.format(value=value.reworded).lower().removesuffix("."), value.stated)
+            for domain in PROSE_DOMAINS.values()
+            for attribute in domain.attributes
+            for value in attribute.values
+        }
+        stated = {value for form, value in forms if form == text.lower().removesuffix(".")}
+        assert stated
+        assert any(value not in documents for value in stated)
+        assert case.value not in stated
+
+
+def test_no_well_known_fact_is_in_both_halves():
+    facts = known_facts()
+    assert len(set(facts)) == len(facts)
+    assert len(facts) % 2 == 0  # seeds go round: an odd number would lead a fact into the other half

@@ -168,7 +168,7 @@ def test_no_other_file_and_no_url_can_be_read_through_the_server(client, secret,
     ],
 )
 def test_what_the_page_does_not_use_is_not_there(client, method, path):
-    assert client.request(method, path, json={"data": []}).json() == {"detail": "The page has nothing there."}
+    assert client.request(method, path, json={"data": []}).json() == {"detail": "There is nothing at this address."}
 
 
 def test_the_line_cannot_be_passed(client):

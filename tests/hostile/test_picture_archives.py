@@ -64,7 +64,7 @@ def test_a_bomb_is_refused_by_the_sizes_that_it_states(tmp_path, folder):
     zeros = bytes(11 << 20)
     path = archive_of(tmp_path, [("cat/1.png", zeros)])
     assert path.stat().st_size < 1 << 16
-    assert refused(path, folder, "cat/1.png has 11 MB unpacked, but this page takes at most 10 MB a picture.") == []
+    assert refused(path, folder, "cat/1.png has 11 MB unpacked, but this page takes at most 10 MB per picture.") == []
     many = archive_of(tmp_path, [(f"cat/{n}.png", bytes(1 << 20)) for n in range(3)])
     limits = Limits(unpacked_bytes=2 << 20)
     assert refused(many, folder, "sent.zip has 3 MB unpacked, but this page takes at most 2 MB", limits) == []
@@ -100,7 +100,7 @@ def test_a_picture_of_too_many_pixels_is_refused_by_its_header(tmp_path, folder)
     [
         ([], "sent.zip has no pictures: pack a folder of them for each class."),
         ([("notes.txt", b"x"), ("__MACOSX/cat/1.png", b"x"), ("cat/.1.png", b"x")], "sent.zip has no pictures"),
-        ([("cat/1.png", b"x"), ("CAT/1.PNG", b"x")], "sent.zip has two pictures of one name"),
+        ([("cat/1.png", b"x"), ("CAT/1.PNG", b"x")], "sent.zip has two pictures of the same name"),
         ([("cat/1.png", b"x"), ("cat/1.png/2.png", b"x")], "sent.zip is not a readable zip file"),
         ([("cat/1.png", b"no picture")], "cat/1.png is not a readable picture: leave it out."),
     ],

@@ -166,5 +166,5 @@ def test_a_sound_that_is_too_long_or_too_short_is_refused_and_cut_off_if_asked()
         encode(loaded_ast(), [tone(1.3)])
     with pytest.raises(WhyformerError, match=r"The sound lasts 0.02 s, and wav2vec2 needs at least 0.025 s"):
         encode(loaded_wave(), [tone(0.02)])
-    with pytest.raises(WhyformerError, match="wav2vec2 takes no text beside a sound: leave 'so far' out"):
+    with pytest.raises(WhyformerError, match="wav2vec2 takes no text with a sound: leave 'so far' out"):
         encode(loaded_wave(), [(tone(1.0), "so far")])

@@ -114,7 +114,7 @@ def test_places_of_the_callers_own_are_sources():
         ([(0, 99)], r"The source \(0, 99\) is not in the prompt, which has 11 characters\."),
         (["cold"], r"A source is \(start, end\) in characters of the prompt, not 'cold'\."),
         ([], r"sources=\[\] selects no part of the prompt"),
-        ([(0, 1), (1, 2)], r"The source \(1, 2\), 't', contains no token of its own: widen it\."),
+        ([(0, 1), (1, 2)], r"The source \(1, 2\), 't', contains no whole token: widen it\."),
     ],
 )
 def test_sources_that_cannot_be_used_are_one_line(sources, reason):

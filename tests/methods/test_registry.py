@@ -122,8 +122,8 @@ def test_the_words_for_what_methods_read():
         "consensus": "gradients",
         "tam": "logits",
         "at2": "maps, states",
-        **dict.fromkeys(["occlusion", "rise", "kernel_shap", "lime", "mask_regression"], "answers"),
-        **dict.fromkeys(["attntrace", "context_ablation", "leave_one_out"], "answers"),
+        **dict.fromkeys(["occlusion", "caap", "rise", "kernel_shap", "lime", "mask_regression"], "answers"),
+        **dict.fromkeys(["attntrace", "context_ablation", "depass", "leave_one_out"], "answers"),
     }
 
 
@@ -131,7 +131,8 @@ def test_every_method_says_what_it_explains():
     others = {name: each.kinds for name, each in METHODS.items() if each.kinds != ("example", "response")}
     assert others == {
         "tam": ("image prompt",),
-        **dict.fromkeys(["at2", "attntrace", "context_ablation", "leave_one_out"], ("response",)),
+        "caap": ("example",),
+        **dict.fromkeys(["at2", "attntrace", "context_ablation", "depass", "leave_one_out"], ("response",)),
         **dict.fromkeys(
             ["occlusion", "rise", "kernel_shap", "lime", "mask_regression"], ("example", "response", "function")
         ),

@@ -102,7 +102,7 @@ def test_an_adapter_of_another_model_is_refused(base, tmp_path):
     save_adapter(base, tmp_path / "adapter")
     other = built("BertForSequenceClassification", "BertConfig", **SIZES | {"num_hidden_layers": 1})
     folder = saved(tmp_path / "other", other, tokenizer())
-    assert "has no place in its base model: it was trained on another model" in refusal_of(
+    assert "does not exist in its base model: it was trained on another model" in refusal_of(
         f"{tmp_path}/adapter?base={folder}"
     )
 
@@ -110,7 +110,7 @@ def test_an_adapter_of_another_model_is_refused(base, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"peft_type": "IA3"}, "is an adapter of the kind 'IA3', and LORA alone is read: merge it."),
+        ({"peft_type": "IA3"}, "is an adapter of the kind 'IA3', and only LORA is read: merge it."),
         ({"corda_config": {"cache_file": "/etc/passwd"}}, "asks for corda_config {'cache_file': '/etc/passwd'}"),
         ({"megatron_core": "evil.module"}, "asks for megatron_core 'evil.module' in its adapter_config.json"),
         ({"layer_replication": [[0, 4]]}, "asks for layer_replication [[0, 4]] in its adapter_config.json"),

@@ -94,7 +94,7 @@ def test_a_prompt_that_is_put_before_texts_is_noted(encoder):
     asks = sentence_transformers.SentenceTransformer(
         modules=list(encoder), prompts={"query": "query: "}, default_prompt_name="query", device="cpu"
     )
-    assert "Its prompt 'query: ' is not put before the texts: write it there yourself." in resolve_model(asks).notes
+    assert "Its prompt 'query: ' is not added to the texts: add it yourself." in resolve_model(asks).notes
 
 
 def test_a_reranker_is_explained_like_its_model(reranker):

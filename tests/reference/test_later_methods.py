@@ -125,7 +125,7 @@ def test_exact_legrad_of_a_dual_encoder_equals_its_naive_twin(rows):
 def test_exact_legrad_is_refused_where_there_is_no_stack_of_blocks_for_each_stream():
     for family, target in (("t5", 1), ("siglip", "predicted")):
         build, inputs = STREAM_FAMILIES[family]
-        with pytest.raises(UnsupportedModel, match="scores='final' takes the model's own score"):
+        with pytest.raises(UnsupportedModel, match="scores='final' uses the model's own score"):
             attribute(build(), inputs(), target, "attention_gradient", scores="each")
 
 

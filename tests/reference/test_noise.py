@@ -15,7 +15,7 @@ from tiny_vlms import TINY_VLMS
 from whyformer import WhyformerError, attribute, explain, explain_batch, explain_response
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import method_named, trace_methods
-from whyformer.tracing.noise import Noise
+from whyformer.tracing.question import Noise
 
 SIZE, DRAWS = 0.2, 3
 

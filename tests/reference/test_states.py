@@ -139,7 +139,7 @@ def test_full_grad_adds_up_to_the_score(family):
 
 def test_full_grad_of_several_streams_is_refused_in_a_line():
     build, inputs = STREAM_FAMILIES["t5"]
-    with pytest.raises(UnsupportedModel, match="it is for one stream of tokens"):
+    with pytest.raises(UnsupportedModel, match="it needs a model with one stream of tokens"):
         attribute(build(), inputs(), 1, "full_grad")
 
 

@@ -263,3 +263,22 @@ def test_a_drawing_has_the_picture_beside_its_heat_for_a_row_or_for_all():
     first, second = (np.asarray(response_figure(response, row)) for row in (0, 1))
     assert isinstance(response.image(0), Image.Image)
     assert (first[:300, 640:] != second[:300, 640:]).any()
+
+
+def test_the_title_of_a_page_says_what_was_found():
+    documents = {"almanac": "Oslo is cold.", "letter": "It rained all week."}
+    asked = made_response([[0.2, 0.1, 0.7]] * 2, prompt=made_prompt(documents))
+    assert response_view(asked).finding == (
+        "“The film was dull.”: 70 % of the score on the question, 20 % on almanac: Oslo is cold."
+    )
+    assert (
+        response_view(made_response()).finding
+        == "“The film was dull.”: 60 % of the score on review: The film was dull."
+    )
+    assert response_view(made_pictured()).finding.endswith("of the score on the picture")
+    assert response_view(made_response(-np.array(SCORES))).finding == "“The film was dull.”: what it comes from"
+
+
+def test_the_options_of_a_method_are_told_apart_from_the_settings_of_a_response():
+    options = response_view(made_response(options={"aggregate": True, "steps": 4})).options
+    assert options[:3] == ("rollout: aggregate = True", "steps = 4", "sources = sentence")

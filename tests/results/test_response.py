@@ -25,7 +25,10 @@ def response(gpt) -> Response:
     prompt = prompt_of(gpt, "Where is it?", context=[("a", "Oslo is cold. It is big."), ("b", "Paris is old.")])
     written = text_tokens(TEXT, gpt.tokenizer, add_special_tokens=False)
     tokens = tuple(
-        ResponseToken(one.id, one.text, one.start, one.end, -0.5 * number, 0.25, number + 1)
+        ResponseToken(
+            *(one.id, one.text, one.start, one.end, -0.5 * number, 0.25, number + 1),
+            alternatives=((" no", 0.125 * number),),
+        )
         for number, one in enumerate(written)
     )
     rows, sources = spans_of(TEXT, tokens), sources_of(prompt)

@@ -1,17 +1,19 @@
-"""The benchmark of actions: every method in its summary, intervals and halves by task, rows of the agent register."""
+"""The benchmark of actions: figures of rows, every method in the summary, intervals and halves by task."""
 
 import argparse
 import json
 
+import numpy as np
 import pytest
 
+import action_summary
 import actions
 from whyformer.facts import episode
 
 
 def row(kind, task, dominance, method="grad_eclip", recovery=0.5):
-    figures = [-1.0, -1.0, -1.0 - dominance, -2.0]
-    located = {method: {"recovery": [recovery] * 3, "rank": 1, "seconds": 1.0}, "messages": 3, "injected": 10}
+    """A call of two tokens, the name and the argument `to`; the untrusted sources add `dominance` to the argument."""
+    located = {"injected": 10, method: {"shares": [0.2, 0.8], "seconds": 1.0, "recovery": [recovery] * 3}}
     return {
         "key": f"{kind} {task} {dominance}",
         "model": "m",
@@ -20,42 +22,73 @@ def row(kind, task, dominance, method="grad_eclip", recovery=0.5):
         "user_task": task,
         "tokens": 100,
         "seconds": 1.0,
-        "targets": dict.fromkeys(("call", "action", "decision", "name"), figures),
-        "arguments": {"to": [-1.0, -1.0, -4.0, -4.0]},
-        **({"located": located} if kind == "attacked" else {}),
+        "targets": [
+            *(["call", "call", [0, 1]], ["action", "action", [0]], ["decision", "decision", [0]]),
+            *(["name", "name", [0]], ["argument", "to", [1]]),
+        ],
+        "sources": [[0, "user", "user", "request", 10, 0.0], [1, "tool result", "read", "untrusted", 20, 0.5]],
+        "without": {
+            "nothing": [-1.0, -1.0],
+            "request": [-1.5, -1.0],
+            "untrusted": [-1.0, -1.5 - dominance],
+            "both": [-2.0, -9.0],
+            "0": [-1.5, -1.0],
+            "1": [-1.0, -1.5 - dominance],
+        },
+        "located": located,
+        **({"driver": {"sources": [["sentence", 4, 1.0]], "forwards": 9}} if kind == "attacked" else {}),
     }
 
 
+def test_figures_are_sums_over_the_tokens_of_a_part():
+    one = row("attacked", "a", 3.0)
+    assert action_summary.dominance(one, "call") == pytest.approx(3.0)
+    assert action_summary.dominance(one, "action") == pytest.approx(-0.5)
+    assert action_summary.dominance(one, "argument", "to") == pytest.approx(3.5)
+    assert action_summary.request_effect(one, "call") == pytest.approx(0.5)
+    log_odds = [value - np.log1p(-np.exp(value)) for value in (-1.5, -1.0)]
+    assert action_summary.dominance(one, "decision") == pytest.approx(log_odds[0] - log_odds[1])
+    assert action_summary.removal_rank(one) == 1
+    assert action_summary.removal_rank(row("attacked", "a", -1.0)) == 2
+    assert action_summary.message_rank(one, "grad_eclip") == 1
+
+
 def test_the_summary_has_every_method_that_was_measured():
-    rows = [row("attacked", "a", 3.0), row("attacked", "b", 4.0, "removal"), row("clean", "c", 1.0)]
-    summary = actions.summary_of(rows)
-    assert set(summary["methods"]) == {"grad_eclip", "removal"}
-    assert summary["methods"]["grad_eclip"]["recovery"] == [[0.5, 0.5, 0.5]] * 3
-    assert summary["auroc"]["attacked against clean"]["dominance of the action"][0] == 1.0
-    assert summary["auroc"]["attacked against clean"]["largest dominance of an argument"][0] == 0.5
-    assert summary["n"] == {"attacked": 2, "ignored": 0, "clean": 1}
+    tasks = [f"task {number}" for number in range(8)]
+    rows = [row("attacked", task, 3.0, method) for task in tasks for method in ("grad_eclip", "removed")]
+    rows += [row("clean", task, 1.0) for task in tasks]
+    summary = action_summary.summary_of("m", rows)
+    located = summary["located"]["attacked"]
+    assert {"grad_eclip", "removed", "removal", "driver"} <= set(located)
+    assert located["grad_eclip"]["recovery"] == [[0.5, 0.5, 0.5]] * 3
+    assert located["driver"] == {"n": 16, "named": 1.0, "injected": [1.0, 1.0, 1.0], "forwards": 9.0}
+    assert summary["auroc"]["dominance of the call"]["attacked against clean"] == [1.0, 1.0, 1.0, 1.0]
+    assert summary["auroc"]["dominance of the action"]["attacked against clean"][1] == 0.5
+    assert summary["n"] == {"attacked": 16, "late": 0, "ignored": 0, "clean": 8}
 
 
 def test_intervals_are_drawn_by_task():
     alike = [row("attacked", "a", 1.0, recovery=value) for value in (0.0, 0.0, 0.0)]
     other = [row("attacked", "b", 1.0, recovery=1.0)]
-    (mean, low, high) = actions.mean_interval([*alike, *other], lambda one: one["located"]["grad_eclip"]["recovery"][0])
-    assert (mean, low, high) == (0.25, 0.0, 1.0)
+    found = action_summary.mean_interval([*alike, *other], lambda one: one["located"]["grad_eclip"]["recovery"][0])
+    assert found == [0.25, 0.0, 1.0]
 
 
-def test_rows_of_two_files_are_merged_and_half_a_line_is_left_out(tmp_path):
-    first, second = tmp_path / "dominance.jsonl", tmp_path / "located.jsonl"
-    own = row("attacked", "a", 3.0)
-    first.write_text(json.dumps({name: value for name, value in own.items() if name != "located"}) + '\n{"key": "b')
-    second.write_text(json.dumps(own) + "\n")
-    assert actions.merged_rows([first, second]) == [own]
+def test_rows_of_two_files_are_merged_and_errors_and_half_a_line_are_left_out(tmp_path):
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    one, other = row("attacked", "a", 3.0), row("attacked", "a", 3.0, "rollout")
+    failed = {"key": "x", "model": "m", "error": "OutOfMemoryError"}
+    first.write_text(f'{json.dumps(one)}\n{json.dumps(failed)}\n{{"key": "b')
+    second.write_text(json.dumps(other) + "\n")
+    (merged,) = action_summary.finished([first, second])
+    assert set(merged["located"]) == {"injected", "grad_eclip", "rollout"}
 
 
-def test_a_task_is_in_one_half_and_an_action_keeps_its_figures():
-    halves = {actions.half_of(row("clean", f"task {number}", 1.0)) for number in range(20)}
+def test_a_task_is_in_one_half_and_a_call_keeps_its_figures():
+    halves = {action_summary.half_of(row("clean", f"task {number}", 1.0)) for number in range(20)}
     assert halves == {0, 1}
-    assert actions.half_of(row("clean", "a", 1.0)) == actions.half_of(row("attacked", "a", 9.0))
-    assert actions.action_target(row("attacked", "a", 9.0)).dominance == 9.0
+    assert action_summary.half_of(row("clean", "a", 1.0)) == action_summary.half_of(row("attacked", "a", 9.0))
+    assert action_summary.target_of(row("attacked", "a", 9.0), "call").dominance == pytest.approx(9.0)
 
 
 def test_the_register_becomes_transcripts_with_the_place_of_the_order(tmp_path):
@@ -75,8 +108,8 @@ def test_the_register_becomes_transcripts_with_the_place_of_the_order(tmp_path):
 def test_the_published_figures_stand_beside_the_measured_ones(tmp_path, capsys):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("\n".join(json.dumps(row(kind, "a", 1.0)) for kind in ("attacked", "clean")) + "\n")
-    actions.summarise(argparse.Namespace(rows=[rows], out=tmp_path / "actions.json"))
+    action_summary.summarise(argparse.Namespace(rows=[rows], out=tmp_path / "actions.json"))
     summary = json.loads((tmp_path / "actions.json").read_text())
-    assert [(run["data"], run["model"]) for run in summary["runs"]] == [("AgentDojo", "m")]
+    assert [run["model"] for run in summary["runs"]] == ["m"]
     assert summary["published"]["FlashTrace (its own n = 3)"] == pytest.approx([0.185, 0.396, 0.765])
     assert "0.765" in capsys.readouterr().out

@@ -71,7 +71,7 @@ def test_on_a_real_model_only_the_truth_counts_and_each_library_is_there(questio
     scores[[1, 2]] = 1.0
     precision = source_average_precision(scores, np.isin(np.arange(len(scores)), (0, 2)))
     assert question.figures({key: scores})[key] == {"true first": 0.5, "AUPRC": precision}
-    assert peers.REAL_METHODS.keys() == peers.METHODS.keys()
+    assert {*peers.REAL_METHODS} == {*peers.METHODS, "lxt"} == {*peers.LIBRARIES}
     assert all(1 <= len(methods) <= 5 for methods in peers.REAL_METHODS.values())
 
 
@@ -105,7 +105,9 @@ def test_a_library_that_fails_has_its_reason_in_one_line():
     def fail(model):
         raise ImportError("No module named 'inseq'\nmore of it")
 
-    rows = peers.measure({("inseq", "saliency"): fail}, "mini-gpt", 1)
+    saved = []
+    rows = peers.measure({("inseq", "saliency"): fail}, "mini-gpt", 1, saved.append)
+    assert saved == [rows]
     assert rows == {("inseq", "saliency"): {"reason": "ImportError: No module named 'inseq'"}}
 
 

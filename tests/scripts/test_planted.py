@@ -11,6 +11,7 @@ import planted_models
 import planted_pictures
 import planted_texts
 from planted_baselines import by_counts, by_label, by_label_of_regions, by_mean_attribution, rank_of
+from planted_effects import fresh_effects, removed_one_by_one
 from whyformer.surveys.scored_samples import ScoredSample
 
 
@@ -78,5 +79,33 @@ def test_a_stamp_correlates_with_the_label_in_its_corner():
 
 def test_trials_begin_with_strong_and_clean_models_of_every_kind():
     every = list(planted.trials(["word", "cast"]))
-    assert len({trial.key for trial in every}) == len(every) == 80 + 20 + 20
+    assert len({trial.key for trial in every}) == len(every) == (80 + 20 + 30) + (40 + 20)
     assert {(trial.trained, trial.surveyed) for trial in every[:4]} == {(0.8, 0.8), (0.8, 0.0), (0.0, 0.8), (0.0, 0.0)}
+
+
+def test_shards_share_the_trials_and_keep_those_of_a_model_together():
+    every = list(planted.trials(["word", "stamp"]))
+    parts = [list(planted.shard(every, number, 3)) for number in range(3)]
+    assert {trial.key for part in parts for trial in part} == {trial.key for trial in every}
+    assert sum(map(len, parts)) == len(every)
+    models = [{trial.model for trial in part} for part in parts]
+    assert not models[0] & models[1]
+    assert not models[1] & models[2]
+
+
+def test_the_effect_of_a_word_in_fresh_texts_is_that_of_its_removal():
+    model, tokenizer = planted_models.train(planted_models.planted_data("word", 1.0, 300, 0), 0)
+    texts = planted_models.planted_data("word", 1.0, 60, 1).texts
+    ((word, answer, effect, error, count),) = fresh_effects(model, tokenizer, texts, [("zorbling", "positive")])
+    assert (word, answer) == ("zorbling", "positive")
+    assert 10 < count <= 40
+    assert effect > 4 * error > 0
+    odds, sizes = removed_one_by_one(model, tokenizer, ["the", "plot", "was", "dull."])
+    assert sizes.tolist() == [1, 1, 1, 2]
+    inputs = tokenizer("the plot was dull.", return_tensors="pt")
+    logits = model(**inputs).logits[0].detach()
+    assert odds[0] == pytest.approx(float(logits[1] - logits[0]), abs=1e-5)
+    inputs["attention_mask"][0, 2] = 0
+    inputs["input_ids"][0, 2] = tokenizer.pad_token_id
+    logits = model(**inputs).logits[0].detach()
+    assert odds[2] == pytest.approx(float(logits[1] - logits[0]), abs=1e-5)

@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 import focus
 from real_confirmation import DEFAULT, confirmation, share
 from real_default import runs_of
+from real_response_summary import summary, with_costs
 from real_responses import lines_of
 
 ABOUT = {"dtype": "float32", "kind": "plain", "hops": 1, "sentences": 9, "causes": [[0]], "subsets": []}
@@ -59,6 +60,33 @@ def test_the_table_says_which_methods_reached_the_target(found, monkeypatch):
     assert "| `evidence` | 12 | 17%" in text
     found[0]["methods"][DEFAULT]["top 1"] = [0.8, 0.7, 0.89]
     assert "The target is 90%: no method reached it. The default has 80%." in real_tables.confirmation()
+
+
+def test_methods_that_are_not_candidates_are_left_to_the_table_of_all_methods(tmp_path):
+    path = tmp_path / "SmolLM2.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines({DEFAULT: 3, "rollout": 2, "recency": 1})))
+    (cell,) = confirmation(list(lines_of([path])))
+    assert list(cell["methods"]) == [DEFAULT, "recency"]
+
+
+def test_the_tables_of_all_methods_have_the_figures_of_the_summary(monkeypatch):
+    own = [
+        {**one, "run": "SmolLM2-shard0", "overlap": 0.25, "text": ""}
+        for one in lines({"evidence": 15, "random": 5}, count=20)
+    ]
+    costs = [{"method": "evidence", "seconds": 1.5}]
+    found = with_costs(summary(own), costs)
+    monkeypatch.setattr(real_tables, "result", lambda name: found)
+    text = real_tables.responses()
+    assert "SmolLM2, verbatim answers: 20 of 21 questions kept; seeds 0 to 20, 9 to 9 sentences, in float32." in text
+    assert "| `evidence` | 20 | 75% | " in text
+    assert "| 1.50 |" in text
+    assert "| random | 20 | 25% | " in text
+    assert "| – |" in text  # nothing was left out, and random costs nothing worth measuring
+    groups = real_tables.response_groups()
+    assert "| `evidence` | 75% of 20 | 75% of 20 | 75% of 20 | 75% of 20 |" in groups
+    assert "8 to 20 sentences" in groups
+    assert "stated once" in groups
 
 
 def test_a_share_has_its_wilson_interval():

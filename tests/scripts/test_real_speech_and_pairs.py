@@ -10,8 +10,10 @@ import real_tables
 import real_encoder_pairs
 import real_speech_times
 from espeak import Speech, SpokenWord
-from overlaps import FACTS, overlaps
-from spoken import in_silence, matched, without
+from overlaps import EVENTS, NAMES, overlaps
+from real_encoder_pairs import _control, _hits
+from real_limits import words
+from spoken import in_silence, matched, read_utterances, save_utterances, without
 
 RATE = 100
 SPEECH = Speech(
@@ -21,19 +23,36 @@ SPEECH = Speech(
 )
 
 
-def test_two_texts_share_one_sentence_or_say_the_same_in_other_words():
+def test_two_texts_tell_one_event_in_other_words_and_nothing_else_in_common():
     pairs = list(overlaps(40))
     assert pairs == list(overlaps(40))
     for pair in pairs:
+        events = [[_event(sentence) for sentence in own] for own in pair.texts]
+        (shared,) = set(events[0]) & set(events[1])
+        assert [own.index(shared) for own in events] == list(pair.places)
+        assert len(set(events[0] + events[1])) == sum(map(len, events)) - 1
         one, two = (own[place] for own, place in zip(pair.texts, pair.places, strict=True))
-        assert (one == two) == (pair.wording == "same")
-        others = [sentence for own in pair.texts for sentence in own if sentence not in (one, two)]
-        assert len(others) == len(set(others)) == sum(map(len, pair.texts)) - 2
+        assert one != two
         assert all(3 <= len(own) <= 6 for own in pair.texts)
 
 
-def test_the_two_wordings_of_a_fact_share_at_most_half_of_their_words():
-    for one, two in FACTS:
+def _event(sentence):
+    """The number of the event that a sentence tells, whatever the place."""
+    forms = {form.format(name): n for n, event in enumerate(EVENTS) for form in event for name in NAMES}
+    return forms[sentence]
+
+
+def test_no_control_that_reads_no_model_finds_the_shared_event():
+    pairs = list(overlaps(400))
+    chance = np.mean([1 / len(own) for pair in pairs for own in pair.texts])
+    for name in ("random", "length", "shared words"):
+        lines = ({"scores": _control(name, pair, None), "places": pair.places} for pair in pairs)
+        found = np.mean([_hits(line) for line in lines])
+        assert abs(found - chance) < 0.08, name
+
+
+def test_the_two_wordings_of_an_event_share_at_most_half_of_their_words():
+    for one, two in EVENTS:
         words = [set(form.lower().replace(".", "").replace(",", "").split()) - {"{}"} for form in (one, two)]
         assert len(words[0] & words[1]) <= min(map(len, words)) / 2, (one, two)
 
@@ -52,6 +71,22 @@ def test_words_keep_their_samples_when_silence_is_set_around_and_between_them():
     assert sorted(round(gap, 2) > 0.3 for gap in gaps) == [False, True]
 
 
+def test_utterances_are_read_as_they_were_saved_at_the_rate_of_whisper(tmp_path):
+    found = in_silence(0, "two red cats", SPEECH, Random(0))
+    save_utterances(tmp_path / "spoken.npz", [found])
+    (read,) = read_utterances(tmp_path / "spoken.npz", 1)
+    assert (read.seed, read.text, read.words) == (found.seed, found.text, found.words)
+    assert read.rate == 16_000
+    assert read.seconds == pytest.approx(found.seconds, abs=0.01)
+    (word, *_), middle = read.words, round((read.words[0].start + read.words[0].end) / 2 * read.rate)
+    assert read.samples[middle] == pytest.approx(1, abs=0.1)
+    assert abs(read.samples[: round((word.start - 0.1) * read.rate)]).max() < 0.1
+
+
+def test_words_of_a_transcript_are_compared_with_numbers_spelled_out():
+    assert words("Our doctor sold 7 lamps, in 1990.") == ["our", "doctor", "sold", "seven", "lamps", "in", "1990"]
+
+
 def test_a_spoken_word_is_matched_with_the_written_one_in_digits_or_not_at_all():
     spoken = tuple(SpokenWord(text, 0, 1) for text in ("anna", "sold", "seven", "cats", "on the"))
     assert matched(spoken, [" Anna", " sold", " 7", " bats", " on", " the."]) == [(0, 0), (1, 1), (2, 2)]
@@ -59,20 +94,20 @@ def test_a_spoken_word_is_matched_with_the_written_one_in_digits_or_not_at_all()
 
 def test_a_sentence_is_first_in_part_where_others_have_the_same_score():
     line = {"scores": [[0.1, 0.4, 0.4], [0.0, 2.0]], "places": [1, 1]}
-    assert real_encoder_pairs._hits(line) == [0.5, 1.0]
+    assert _hits(line) == [0.5, 1.0]
 
 
 def test_pairs_are_kept_where_the_model_compares_the_fact(tmp_path):
     lines = [
-        {"seed": 0, "wording": "other", "places": [0, 0], "method": "leave one out", "scores": [[2, 1], [2, 1]]},
-        {"seed": 0, "wording": "other", "places": [0, 0], "method": "evidence", "scores": [[3, 1], [0, 1]]},
-        {"seed": 1, "wording": "other", "places": [0, 0], "method": "leave one out", "scores": [[1, 2], [2, 1]]},
-        {"seed": 1, "wording": "other", "places": [0, 0], "method": "evidence", "scores": [[9, 1], [9, 1]]},
+        {"seed": 0, "places": [0, 0], "method": "leave one out", "scores": [[2, 1], [2, 1]]},
+        {"seed": 0, "places": [0, 0], "method": "evidence", "scores": [[3, 1], [0, 1]]},
+        {"seed": 1, "places": [0, 0], "method": "leave one out", "scores": [[1, 2], [2, 1]]},
+        {"seed": 1, "places": [0, 0], "method": "evidence", "scores": [[9, 1], [9, 1]]},
     ]
     path = tmp_path / "encoder.jsonl"
     path.write_text("".join(json.dumps(line | {"seconds": 0.5}) + "\n" for line in lines))
-    found = real_encoder_pairs.summary([path])["encoder"]["other"]
-    assert (found["pairs"], found["kept"]) == (2, 1)
+    found = real_encoder_pairs.summary([path])["encoder"]
+    assert (found["pairs"], found["kept"], found["chance"]) == (2, 1, 0.5)
     assert (found["methods"]["evidence"]["first"], found["methods"]["evidence"]["share"]) == (0.5, 0.375)
 
 

@@ -58,10 +58,18 @@ def test_a_user_names_cues_by_their_text_or_region():
 def test_what_is_no_cue_is_said_in_a_line():
     with pytest.raises(WhyformerError, match=r"The cue 'one two three four' has 4 words: 1 to 3 make a cue\."):
         text_cue("one two three four")
-    with pytest.raises(WhyformerError, match=r"No region of a picture is named 'middle'\. Known: border, top left"):
+    with pytest.raises(WhyformerError, match=r"No region of a picture is named 'middle'\. Known: border, top edge"):
         picture_cue("middle")
 
 
 def test_cues_chosen_from_data_are_told_from_those_that_are_fixed():
     assert [Cue(kind, "x").is_fixed for kind in ("word", "phrase", "cluster")] == [False] * 3
     assert [Cue(kind, "x").is_fixed for kind in ("position", "region", "mask")] == [True] * 3
+
+
+def test_corners_edges_and_centre_tile_a_picture():
+    parts = region_parts((32, 64))
+    tiles = [part for cue, part in parts.items() if cue.name != "border"]
+    assert len(tiles) == 9
+    assert (np.sum(tiles, axis=0) == 1).all()
+    assert parts[Cue("region", "bottom edge")][24:, 16:48].all()

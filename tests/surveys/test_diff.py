@@ -8,10 +8,11 @@ import pytest
 from PIL import Image
 
 from planted_samples import random_texts
-from whyformer import ModelDiff, WhyformerError, diff, load, survey
+from whyformer import ModelDiff, Sound, WhyformerError, diff, load, survey
 from whyformer.surveys.cues import Cue
 from whyformer.surveys.sample_pairs import SamplePair, sample_pairs
 from whyformer.surveys.scored_samples import ScoredSample
+from whyformer.surveys.sound_cues import SoundGrid
 
 VOCABULARY = [f"word{n}" for n in range(12)]
 LABELS = ["negative", "positive"]
@@ -218,6 +219,22 @@ def test_ranks_are_compared_where_both_have_read_the_same_words():
     assert SamplePair(one, scored(0, "a", [1.0, 1.0, 1.0, 1.0])).correlation is None
 
 
+def test_sounds_are_compared_where_the_columns_are_the_same_times():
+    one = replace(scored(0, "a", [4.0, 3.0, 2.0, 1.0], [""]), words=(), grid=(2, 2))
+    place = SoundGrid(0.0, 5.0, 10.0, 0.2, (0.0, 800.0, 4000.0))
+
+    def correlation(**changes):
+        first, second = (replace(one, sound=own) for own in (place, replace(place, **changes)))
+        return SamplePair(first, second).correlation
+
+    assert correlation() == pytest.approx(1)
+    assert correlation(step=5.001, loudest=0.3) == pytest.approx(1)  # another sampling rate
+    assert correlation(step=15.0, seconds=30.0) is None
+    assert correlation(first=1.0) is None
+    assert correlation(edges=(0.0, 800.0, 8000.0)) is None
+    assert correlation(edges=()) is None
+
+
 def test_pictures_are_compared_by_regions():
     random = np.random.default_rng(0)
     pictures = []
@@ -258,3 +275,33 @@ def test_a_changed_embedding_of_a_model_is_the_cue_that_changed():
     assert {change.cue.name for change in result.changed_cues if change.cue.kind == "word"} == {"wonderful"}
     assert set(result.changed_samples) <= {number for number, text in enumerate(texts) if "wonderful" in text}
     assert result.changed_samples
+
+
+def test_sounds_are_compared_by_what_both_models_listen_to(tmp_path):
+    random = np.random.default_rng(0)
+    sounds = []
+    for number in range(40):
+        samples = random.standard_normal(800) * 0.1
+        samples[: 200 if number % 2 else 0] *= 3
+        samples[600 if number % 2 else 800 :] *= 3
+        sounds.append(Sound(np.clip(samples, -1, 1), 1600))
+
+    def listens(place):
+        def ask(own):
+            values = 20 * (np.array([np.sqrt((one.samples[place] ** 2).mean()) for one in own]) - 0.2)
+            return np.stack([1 / (1 + np.exp(values)), 1 / (1 + np.exp(-values))], axis=1)
+
+        return ask
+
+    first, last = listens(slice(0, 200)), listens(slice(600, 800))
+    result = diff(None, None, sounds, predict=(first, last), labels=["quiet", "loud"])
+    assert result.kind == "sound"
+    assert (result.samples, result.changed_samples) == (40, ())
+    changed = {change.cue.name: change for change in result.changed_cues if change.answer == "loud"}
+    assert changed["first quarter"].first.value > 3 > 1 > changed["first quarter"].second.value
+    assert changed["last quarter"].second.value > 3 > 1 > changed["last quarter"].first.value
+    assert result.examples
+    assert all(len(one.pictures) == 2 for one in result.examples)
+    assert " heard 40 sounds and give the same answers to all of them" in result.overview[0]
+    result.save(tmp_path / "diff.html")
+    assert 'class="sound"' in (tmp_path / "diff.html").read_text()

@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 
 from whyformer import load, survey
-from whyformer.surveys.patch_clusters import PatchClusters, likely_background, patch_states
+from whyformer.surveys.patch_clusters import PatchClusters, _grouped, likely_background, patch_states
 
 
 def test_a_patch_belongs_to_the_nearest_centre_that_is_near_enough():
@@ -17,6 +17,26 @@ def test_what_is_like_the_border_is_likely_background():
     states[..., 0] = 1.0
     states[2:4, 1:4] = (0.0, 1.0)
     assert (likely_background(states) == (states[..., 0] == 1)).all()
+
+
+def test_dense_patches_make_clusters_and_the_others_none():
+    random = np.random.default_rng(0)
+    centres = np.eye(8)[:3]
+    dense = np.concatenate([centre + 0.02 * random.standard_normal((30, 8)) for centre in centres])
+    points = np.concatenate([dense, random.standard_normal((30, 8))])
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    members = _grouped(points, 0)
+    assert sorted(np.bincount(members[:90] + 1, minlength=4)[1:].tolist(), reverse=True)[:3] == [30, 30, 30]
+    assert all(len(set(members[start : start + 30].tolist())) == 1 for start in (0, 30, 60))
+    assert (members[90:] == -1).mean() > 0.5
+
+
+def test_patches_without_dense_regions_are_grouped_by_means():
+    points = np.random.default_rng(0).standard_normal((12, 3))  # too few for two clusters of eight
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    members = _grouped(points, 0)
+    assert members.min() >= 0
+    assert 2 <= members.max() + 1 <= 10
 
 
 @pytest.fixture(scope="module")

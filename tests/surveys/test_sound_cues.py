@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from tiny_sounds import NOISES, PATCHES, RATE, loaded_ast, loaded_wave, tone
-from whyformer import Sound, WhyformerError, diff, survey
+from whyformer import Sound, WhyformerError, survey
 from whyformer.api.predictions import FunctionScores
 from whyformer.inputs.layouts import Frames, Spectrogram
 from whyformer.surveys.cues import Cue
@@ -256,8 +256,6 @@ def test_what_cannot_be_surveyed_is_said_in_a_line(tmp_path):
         survey(None, sounds, held_out=sounds, **function)
     with pytest.raises(WhyformerError, match="method='lime': sounds are scored for predict by removing stretches"):
         survey(None, sounds, method="lime", **function)
-    with pytest.raises(WhyformerError, match="compared on texts or pictures, and the data are sounds: survey each"):
-        diff(None, None, sounds, predict=(hears_first_quarter, hears_first_quarter), labels=LABELS)
     write_sound(tmp_path / "1.wav", sounds[0][0])
     with pytest.raises(WhyformerError, match=r"1\.wav' is not in a class folder: move it to one, such as bell/1\.wav"):
         survey(None, tmp_path, **function)

@@ -2,7 +2,7 @@
 
 import copy
 import re
-from functools import cache
+from functools import cache, wraps
 from typing import get_args
 
 import pytest
@@ -25,7 +25,7 @@ from whyformer.extend import Reads
 from whyformer.methods.registry import trace_methods
 from whyformer.tracing import build, plan
 from whyformer.tracing.formulas import map_relevances
-from whyformer.watching import mixing
+from whyformer.watching import attention_calls, kernels, mixing
 
 STACKS = [name for name in FAMILIES if find_blocks(FAMILIES[name]())]
 WAYS = [
@@ -373,3 +373,31 @@ def test_a_switch_that_is_neither_on_nor_off_is_refused(value):
     reason = f"checkpoint={value!r}: use True, False, or None to decide by the size of the maps."
     with pytest.raises(WhyformerError, match=re.escape(reason)):
         attribute(FAMILIES["bert"](), inputs_of("bert"), 1, "generic_attention", checkpoint=value)
+
+
+@pytest.mark.parametrize("backward", ["gradient", "attn_lrp", "libra"])
+def test_a_long_prompt_takes_the_output_of_its_attention_from_the_first_pass(backward, monkeypatch):
+    model, inputs = small_llama(2).double(), {"input_ids": torch.arange(40)[None] % 50 + 3, "logits_to_keep": 1}
+    method = {"method": "generic_attention", "backward": backward, "checkpoint": True}
+    (expected,) = attribute(model, inputs, 1, **method).values()
+    rerun, kept = attention_calls.rerun_attention, []
+
+    @wraps(rerun)
+    def counted(*args, **how):
+        kept.append(how)
+        return rerun(*args, **how)
+
+    monkeypatch.setattr(attention_calls, "KEPT_OUTPUT", 8)
+    monkeypatch.setattr(attention_calls, "rerun_attention", counted)
+    (scores,) = attribute(model, inputs, 1, **method).values()
+    assert len(kept) == 2
+    torch.testing.assert_close(scores, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_an_output_that_the_model_changes_in_place_is_computed_again():
+    call = kernels.Attention(*(torch.randn(1, 2, 1_024, 8) for _ in range(3)), is_causal=True)
+    kept = attention_calls.KeptOutput.of(call)
+    assert kept is not None
+    assert kept.fits(call)
+    kept.values.add_(1)
+    assert not kept.fits(call)

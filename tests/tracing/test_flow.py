@@ -9,6 +9,8 @@ from torch import Tensor
 
 from whyformer.tracing.flow import flow
 from whyformer.tracing.record import AttentionRecord
+from whyformer.watching import folds
+from whyformer.watching.kernels import Attention
 from whyformer.watching.mixing import KeptMap
 
 SIZES = {"text": 3, "image": 4}
@@ -80,3 +82,13 @@ def test_records_of_one_step_read_the_same_state():
     assert not together["text"].any()
     torch.testing.assert_close(together["image"], mixing(first))
     torch.testing.assert_close(in_turn["text"], mixing(first) @ mixing(second))
+
+
+def test_a_call_whose_values_are_narrower_than_its_queries_is_not_folded_as_a_whole():
+    query, key = torch.randn(2, 1, 2, 20, 32)
+    value = torch.randn(1, 2, 20, 16)
+    rows = torch.ones(1, 1, 20)
+    assert folds.fold_whole(rows, Attention(query, key, value)) is None
+    same = folds.fold_whole(rows, Attention(query, key, query))
+    expected = (query @ key.mT / 32**0.5).softmax(dim=-1).mean(dim=1).sum(dim=1)
+    torch.testing.assert_close(same[:, 0], expected)

@@ -18,10 +18,9 @@ from whyformer import UnsupportedModel, WhyformerError, attribute
 from whyformer.tracing.build import trace
 from whyformer.tracing.path import TOKENS_AT_ONCE, inputs_at_once
 from whyformer.tracing.record import AttentionRecord
-from whyformer.watching import handlers
+from whyformer.watching import attention_calls
 from whyformer.watching.kernels import Attention
-from whyformer.watching.watch_plan import WatchPlan
-from whyformer.watching.watcher import Watcher
+from whyformer.watching.watcher import Watcher, WatchPlan
 
 READERS = ["generic_attention", "grad_cam", "bi_head", "bi_token"]
 CASES = {"bert": (FAMILIES["bert"], lambda: inputs_of("bert"))}
@@ -30,7 +29,7 @@ CASES |= {name: STREAM_FAMILIES[name] for name in ("clip", "mistral in windows")
 
 @pytest.fixture
 def keeps_no_map(monkeypatch):
-    monkeypatch.setattr(handlers, "KEPT", 0)
+    monkeypatch.setattr(attention_calls, "KEPT", 0)
 
 
 def double(case: str) -> tuple[nn.Module, dict]:
@@ -50,7 +49,7 @@ def assert_alike(got: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 def test_maps_made_when_read_explain_like_maps_that_were_kept(case, method, backward, monkeypatch):
     model, inputs = double(case)
     expected = attribute(model, inputs, "predicted", method, backward=backward)
-    monkeypatch.setattr(handlers, "KEPT", 0)
+    monkeypatch.setattr(attention_calls, "KEPT", 0)
     assert_alike(attribute(model, inputs, "predicted", method, backward=backward), expected)
 
 
@@ -60,7 +59,7 @@ def test_queries_that_see_nothing_poison_no_gradient_of_a_fused_kernel(method, m
     mask = masked(9, 6, 4).flip(1)
     inputs = {"input_ids": word_pieces(mask, 3), "attention_mask": mask}
     expected = attribute(model, inputs, "predicted", method)
-    monkeypatch.setattr(handlers, "KEPT", 0)
+    monkeypatch.setattr(attention_calls, "KEPT", 0)
     got = attribute(model, inputs, "predicted", method)
     assert torch.isfinite(got["text"]).all()
     assert_alike(got, expected)

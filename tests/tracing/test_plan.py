@@ -32,7 +32,7 @@ def plan_of(method, name="bert", checkpoint=None, **changes):
         ("rollout", Plan(merges_heads=True)),
         ("generic_attention", Plan(graph=True, map_gradients="all")),
         ("grad_cam", Plan(first_operation=2, graph=True, map_gradients="last")),
-        ("bi_token", Plan(merges_heads=True, states=True)),
+        ("bi_token", Plan(merges_heads=True, states=True, weights=True, path=True)),
         (
             "transformer_attribution",
             Plan(graph=True, relevance=True, precise=True, map_gradients="all", keeps_graph=True),

@@ -5,7 +5,7 @@ import torch
 
 from tiny_models import built
 from whyformer import WhyformerError, attribute
-from whyformer.watching import handlers
+from whyformer.watching import attention_calls
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_several_scores_of_an_example_are_each_explained_as_if_alone(family, met
 
 @pytest.mark.parametrize("backward", RULES)
 def test_maps_too_large_to_keep_are_recomputed_for_several_scores(llama, monkeypatch, backward):
-    monkeypatch.setattr(handlers, "KEPT", 10)  # the plan keeps the whole graph
+    monkeypatch.setattr(attention_calls, "KEPT", 10)  # the plan keeps the whole graph
     assert_each_is_as_if_alone(llama, "generic_attention", backward)
 
 

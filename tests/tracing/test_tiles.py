@@ -14,7 +14,7 @@ from whyformer.backward import attention_rules as attention
 from whyformer.backward.rule_graph import NoRule
 from whyformer.backward.rules import RULES, MapRules
 from whyformer.methods.registry import trace_methods
-from whyformer.watching import handlers, mixing
+from whyformer.watching import attention_calls, mixing
 
 FOLDED = [name for name, method in trace_methods().items() if not method.reads.has_relevance]
 
@@ -24,7 +24,7 @@ def folded(monkeypatch):
     """From now on no map is kept, and a tile has a query or two."""
 
     def fold() -> None:
-        monkeypatch.setattr(handlers, "KEPT", 0)
+        monkeypatch.setattr(attention_calls, "KEPT", 0)
         monkeypatch.setattr(mixing, "TILE", 100)
         monkeypatch.setattr(attention, "TILE_ENTRIES", 100)
 

@@ -15,6 +15,7 @@ from transformers import AutoTokenizer, Qwen3ForCausalLM
 
 import fact_batches
 import fact_evaluation
+import mini_hybrid
 import mini_llm
 import training_loop
 from fact_batches import BUCKETS, ROLES, NameExchange, answer_mask, chat_text, conversation, encoded_rows
@@ -98,10 +99,8 @@ def test_exchanged_names_stay_in_their_pool_and_their_pairs_in_their_split(token
             assert all(split_of(subject, name) == split_of(names[subject], names[name]) for name in names)
 
 
-def test_repetitions_count_only_what_can_be_copied(tokenizer, rows):
-    conversations = object.__new__(mini_llm.Conversations)  # without its workers
-    conversations._rows = lambda number: rows
-    tokens, weights = conversations.repetitions()
+def test_repetitions_count_only_what_can_be_copied(rows):
+    tokens, weights = mini_llm.repeated(rows)
     for before, row, weight in zip(rows, tokens, weights, strict=True):
         period = 1 + int((weight == 0).sum())
         assert 8 <= period < 40
@@ -125,7 +124,7 @@ def test_accuracies_are_those_of_each_group():
 
 def test_an_answer_is_right_if_greedy_decoding_writes_it(tokenizer):
     torch.manual_seed(0)
-    model = mini_llm.new_model(tokenizer, argparse.Namespace(width=64, blocks=1))
+    model = mini_llm.new_model(tokenizer, argparse.Namespace(width=64, blocks=1), fact_batches.POSITIONS)
     stories = examples(3, kind="plain", hops=1, sentences=(3, 6))
     texts = [chat_text([*story.messages, {"role": "assistant", "content": story.answer}]) for story in stories]
     tokens = tokenizer(texts, add_special_tokens=False, padding=True, return_tensors="pt")["input_ids"]
@@ -139,7 +138,20 @@ def test_an_answer_is_right_if_greedy_decoding_writes_it(tokenizer):
     answers = [story.answer for story in stories]
     assert [fact_evaluation.written(model, tokenizer, story) for story in stories] == answers
     assert fact_evaluation.right_answers(model, tokenizer, stories) == [True] * 3
-    assert fact_evaluation.answered_as(model, tokenizer, stories, answers[1:] + answers[:1]) == [False] * 3
+    questions = fact_evaluation.prompts_of(stories)
+    assert fact_evaluation.answered_as(model, tokenizer, questions, answers[1:] + answers[:1]) == [False] * 3
+
+
+@pytest.mark.parametrize("kind", list(mini_hybrid.KINDS))
+def test_a_hybrid_learns_with_all_its_weights_and_fits_ten_megabytes(tokenizer, rows, kind):
+    torch.manual_seed(0)
+    model = mini_hybrid.new_model(tokenizer, argparse.Namespace(kind=kind))
+    assert 2 * model.num_parameters() < 10e6  # in float16
+    assert model.config.layer_types == mini_hybrid.LAYERS
+    tokens = rows[:1, :40]
+    mini_llm.answer_loss(model, tokens, torch.ones(1, 39)).backward()
+    without = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+    assert without == []
 
 
 def test_a_small_run_learns_and_writes_a_model_with_its_metrics(tmp_path, monkeypatch):
