@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from evaluations import NONE
 from evaluations import lines as table
 
 LIMIT = 1.5  # times the ratio of the same method on a Transformer
@@ -45,6 +46,62 @@ def new_method(path: Path, name: str) -> str:
     found: dict[str, Any] = json.loads(path.read_text())[name]
     rows = [line for key, value in found.items() for line in _lines(key, value)]
     return table(["measured", ""], rows)
+
+
+def pairs(path: Path) -> str:
+    """What interactions of pairs foretell, by model."""
+    found = json.loads(path.read_text()).get("pairs") if path.is_file() else None
+    if found is None:
+        return NONE
+    rows = []
+    for model, one in found.items():
+        errors = one["error in log-odds"]
+        rows.append(
+            [
+                model,
+                str(one["examples"]),
+                *(f"{errors[name]:.2f}" for name in ("effects alone", "with interactions", "exchanged")),
+                _figure("", one["with interactions is closer"]),
+                f"{one['p against effects alone']:.3f}",
+            ]
+        )
+    header = ["error in log-odds", "examples", "effects alone", "with interactions", "exchanged", "closer with", "p"]
+    return table(header, rows)
+
+
+def caap(path: Path) -> str:
+    """caap with the range and the neutral picture that were chosen, beside other methods, on samples not chosen on."""
+    if not path.is_file():
+        return NONE
+    rows = []
+    for model, one in json.loads(path.read_text()).items():
+        for figure, by_method in one["second half"].items():
+            for method, (value, low, high) in by_method.items():
+                named = f"`{method}`" + (" (chosen)" if method == one["chosen"] else "")
+                rows.append([model, figure, named, f"{value:.3f} [{low:.3f}, {high:.3f}]"])
+    return table(["model", "figure", "method", "second half"], rows)
+
+
+def picture_sinks(path: Path) -> str:
+    """Shares of scores on the corners, and patches like registers."""
+    if not path.is_file():
+        return NONE
+    found = json.loads(path.read_text())
+    rows = [
+        [
+            name,
+            f"`{method}`",
+            f"{value:.1%} [{low:.1%}, {high:.1%}]",
+            f"{one['area of the corners']:.1%}",
+            f"{one['pictures with a patch like a register']} of {one['pictures']}",
+            f"{one['largest norm over the median'][1]}×",
+            f"{one['planted']['found']} of {one['planted']['pictures']}",
+        ]
+        for name, one in found.items()
+        for method, (value, low, high) in one["share of the corners"].items()
+    ]
+    header = ["model", "method", "scores on the corners", "their area", "pictures with a register", "largest norm"]
+    return table([*header, "planted ones found"], rows)
 
 
 def _lines(name: str, value: Any) -> list[list[str]]:

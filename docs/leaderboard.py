@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluations import lines, named, number
-from paired_ranking import Comparisons, Place, ranking
+from paired_ranking import CommonRanks, Comparisons, Place, common_ranks, ranking
 
 from whyformer.benchmark.reporting.charts import CONTROLS
 from whyformer.benchmark.reporting.page import ALIKE, ARROWS
@@ -25,12 +25,6 @@ from publish import chief_figure, plain_label  # noqa: E402
 
 BASELINES = {*CONTROLS, "recency", "lexical_overlap", "uniform"}  # which ignore the model
 FEWEST_MODELS = 3  # to be ranked
-# What benchmarks/cost.py calls a method.
-COSTS = {
-    "bi_token": "bi_token, 8 steps",
-    "bi_token backward=libra": "the same by libra",
-    "bi_head": "bi_head, 8 steps",
-}
 WORDS = {
     "best": "best",
     "tie": "not told from the best",
@@ -101,10 +95,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Score:
-    """A listed method: how often it is ahead of another, and best, not told from the best and behind in its cells."""
+    """A listed method: how often it is ahead of another, and best, not told from the best and behind in its cells.
+
+    `rank` is its mean rank in the cells that all ranked methods share, with its interval.
+    """
 
     method: str
     place: Place | None
+    rank: tuple[float, float, float] | None
     standings: Mapping[str, int]
     cells: int
     applies: int
@@ -141,7 +139,10 @@ def fill_document() -> dict[str, Any]:
 
 def listed() -> list[str]:
     """The labels of the methods that are ranked."""
-    entries = [one for key in ("methods", "references", "narrow") for one in fill_document()[key]]
+    return [label for key in ("methods", "references", "narrow") for label in _labels(fill_document()[key])]
+
+
+def _labels(entries: Sequence[Any]) -> list[str]:
     return [one if isinstance(one, str) else " ".join(_parts(one)) for one in entries]
 
 
@@ -155,14 +156,40 @@ def _parts(entry: Mapping[str, Any]) -> list[str]:
     return [entry["name"], *(f"{key}={value}" for key, value in entry.items() if key != "name")]
 
 
-def places(cells: Sequence[Cell], names: Sequence[str]) -> dict[str, Place]:
-    """The ranking of these methods; a model's cells of one protocol, which differ by options, share one vote."""
+def comparisons(cells: Sequence[Cell]) -> list[Comparisons]:
+    """What is compared in each cell; a model's cells of one protocol, which differ by options, share one vote."""
     kinds = [(cell.model, cell.published["data"]["reader"], cell.name) for cell in cells]
-    comparisons = [
+    return [
         Comparisons(cell.model, 1 / kinds.count(kind), cell.figure["better"] == "higher", cell.values)
         for cell, kind in zip(cells, kinds, strict=True)
     ]
-    return {place.method: place for place in ranking(comparisons, names)}
+
+
+def ranked(cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
+    """Those of the methods that have values in enough models."""
+    return [name for name in names if len({cell.model for cell in cells if name in cell.rows}) >= FEWEST_MODELS]
+
+
+def shared_ranks(cells: Sequence[Cell], names: Sequence[str]) -> CommonRanks:
+    """The mean ranks of the methods that are compared in common cells."""
+    return common_ranks(comparisons(cells), in_common(cells, names))
+
+
+def in_common(cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
+    """The ranked methods but for the references, which were measured on few samples."""
+    few = _labels(fill_document()["references"])
+    return [name for name in ranked(cells, names) if name not in few]
+
+
+def common(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The cells in which mean ranks are taken."""
+    cells = cells_of(found)
+    names = in_common(cells, names_of(cells))
+    pairs = zip(cells, comparisons(cells), strict=True)
+    shared = [cell for cell, compared in pairs if compared.ranks(names) is not None]
+    models = len({cell.model for cell in shared})
+    where = f": {'; '.join(_cell_names(shared, cells))}" if shared else ""
+    return f"{len(names)} methods were measured on the same samples in {len(shared)} cells of {models} models{where}."
 
 
 def scores(cells: Sequence[Cell], costs: Mapping[str, float], names: Sequence[str]) -> list[Score]:
@@ -171,17 +198,16 @@ def scores(cells: Sequence[Cell], costs: Mapping[str, float], names: Sequence[st
     for entry in entries(cells):
         if entry.method in by_method:
             by_method[entry.method].append(entry)
-    models = {name: {entry.cell.model for entry in own} for name, own in by_method.items()}
-    ranked = [name for name in names if len(models[name]) >= FEWEST_MODELS]
-    by_name = places(cells, ranked) if len(ranked) > 1 else {}
+    compared = ranked(cells, names)
+    places = {one.method: one for one in ranking(comparisons(cells), compared)} if len(compared) > 1 else {}
+    means = shared_ranks(cells, names).by_method
     found = []
     for name, own in by_method.items():
         standings = [entry.standing for entry in own]
         counts = {word: standings.count(word) for word in ("best", "tie", "behind", "open")}
         is_narrow = name in fill_document()["narrow"]
         applies = len(own) if is_narrow else sum(cell.refusal(name) is None for cell in cells)
-        cost = costs.get(COSTS.get(name, name))
-        found.append(Score(name, by_name.get(name), counts, len(own), applies, cost))
+        found.append(Score(name, places.get(name), means.get(name), counts, len(own), applies, costs.get(name)))
     return sorted(found, key=lambda one: (one.place is None, -(one.place.ahead if one.place else 0), one.method))
 
 
@@ -204,7 +230,8 @@ def empty(found: Mapping[str, Mapping[str, Any]]) -> str:
         by_reason: dict[str, list[str]] = {}
         for method in listed():
             if method not in cell.rows and method not in fill_document()["narrow"]:
-                text = "it refuses the model" if cell.refusal(method) else reason(cell, method)
+                refusal = cell.refusal(method)
+                text = reason(cell, method) if refusal is None else f"does not apply: {refusal.rstrip('.')}"
                 by_reason.setdefault(text, []).append(method)
         for text, methods in by_reason.items():
             groups.setdefault((text, tuple(methods)), []).append(cell)
@@ -224,8 +251,9 @@ def _cell_names(some: Sequence[Cell], cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def costs_of(path: Path) -> dict[str, float]:
-    """Forward passes of an explanation, batch 1, as benchmarks/cost.py measured them."""
-    return json.loads(path.read_text())["batch"]["1"]["ratios"]
+    """Forward passes of an explanation, as benchmarks/board_cost.py measured them."""
+    found: dict[str, float] = json.loads(path.read_text())["forwards"]
+    return found
 
 
 def _score_row(rank: int, one: Score) -> list[str]:
@@ -234,6 +262,7 @@ def _score_row(rank: int, one: Score) -> list[str]:
         str(rank) if place else "–",
         one.method,
         f"{100 * place.ahead:.0f} [{100 * place.low:.0f}, {100 * place.high:.0f}]" if place else "–",
+        "{:.1f} [{:.1f}, {:.1f}]".format(*one.rank) if one.rank else "–",
         f"{one.cells} of {one.applies}",
         *(str(one.standings[word]) for word in ("best", "tie", "behind", "open")),
         "–" if one.cost is None else f"{one.cost:.1f}",
@@ -289,6 +318,7 @@ SCORE_HEADER = (
     "rank",
     "method",
     "ahead of another, % [95 %]",
+    "mean rank in common cells [95 %]",
     "cells",
     "best",
     "not told from the best",

@@ -1,8 +1,8 @@
 """Rank methods by paired comparisons: only on cells that both were measured in, on the same samples.
 
-A mean rank over the cells that all methods share would leave almost none, since some methods do not apply to some
-models. Bradley and Terry's model needs only pairs: each pair counts where both were measured, and a method loses
-nothing by cells that it is not in.
+Some methods do not apply to some models, so that a mean rank can use only the cells that all methods share. Bradley and
+Terry's model needs only pairs: each pair counts where both were measured, and a method loses nothing by cells that it
+is not in.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import rankdata
 
 PRIOR = 0.5  # a win and a loss, each of this weight, against a method of mean strength: who never lost stays finite
 STEPS, DRAWS = 200, 400
@@ -35,6 +36,13 @@ class Comparisons:
             found = np.where(np.isnan(found), ahead, found)
         np.fill_diagonal(found, np.nan)
         return np.nan_to_num(found, nan=0.0)
+
+    def ranks(self, names: Sequence[str]) -> np.ndarray | None:
+        """The rank of each among the others, 1 for the best, by the first table that has all; None without one."""
+        for table in self.tables:
+            if all(name in table for name in names):
+                return rankdata([table[name] * (-1 if self.higher_is_better else 1) for name in names])
+        return None
 
 
 @dataclass(frozen=True)
@@ -89,3 +97,27 @@ def ranking(cells: Sequence[Comparisons], names: Sequence[str], seed: int = 0) -
         for one in zip(names, map(float, shares), map(float, low), map(float, high), map(int, pairs), strict=True)
     ]
     return sorted((one for one in places if one.pairs), key=lambda one: (-one.ahead, one.method))
+
+
+@dataclass(frozen=True)
+class CommonRanks:
+    """The mean rank of each method in the cells that all share, with a 95 % interval, and how many cells these are."""
+
+    cells: int
+    by_method: Mapping[str, tuple[float, float, float]]
+
+
+def common_ranks(cells: Sequence[Comparisons], names: Sequence[str], seed: int = 0) -> CommonRanks:
+    """Mean ranks over the cells in which all were measured on the same samples; models are drawn for the intervals."""
+    shared = [(cell, ranks) for cell in cells if (ranks := cell.ranks(names)) is not None]
+    models = sorted({cell.model for cell, _ in shared})
+    if not models:
+        return CommonRanks(0, {})
+    sums = np.array([sum(cell.weight * ranks for cell, ranks in shared if cell.model == model) for model in models])
+    weights = np.array([sum(cell.weight for cell, _ in shared if cell.model == model) for model in models])
+    rng = np.random.default_rng(seed)
+    times = rng.multinomial(len(models), np.full(len(models), 1 / len(models)), size=DRAWS)
+    low, high = np.percentile(times @ sums / (times @ weights)[:, None], [2.5, 97.5], axis=0)
+    means = sums.sum(axis=0) / weights.sum()
+    rows = zip(names, map(float, means), map(float, low), map(float, high), strict=True)
+    return CommonRanks(len(shared), {name: tuple(found) for name, *found in rows})

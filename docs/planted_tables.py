@@ -11,6 +11,8 @@ from typing import Any
 from support_tables import rows
 
 STRONG = 0.8
+FEWEST = 10  # fresh texts with a word
+LEAST = 0.05  # nats, of a driver
 KINDS = {
     "word": "a word",
     "phrase": "a phrase",
@@ -23,6 +25,7 @@ OTHERS = {
     "survey": "survey",
     "attribution": "mean attribution, t test",
     "counts": "counts of the highest score, first ten",
+    "answer": "correlation with the model's answer",
     "label": "correlation with the label, no model",
 }
 CONDITIONS = {
@@ -60,6 +63,10 @@ def target(folder: Path) -> str:
                 ),
             ]
         )
+        bare = [one["without_masks"]["rank"] for one in strong if "without_masks" in one]
+        if bare:
+            ranks = [share([rank == 1 for rank in bare]), share([rank is not None for rank in bare])]
+            lines.append([f"{name}, survey without masks", *ranks, "", ""])
     heads = ["planted", "first among drivers", "proven", "clean models: proven", "true effect, nats: planted, clean"]
     return rows(heads, lines)
 
@@ -116,6 +123,33 @@ def cost(folder: Path) -> str:
         lines.append([name, training, survey, neutral])
     heads = ["planted", "seconds to train", "to survey", "clean models: drivers that judge nothing"]
     return rows(heads, lines)
+
+
+def fresh(folder: Path) -> str:
+    """Proven words by their effect in fresh texts: false discoveries have none."""
+    lines = []
+    for kind in ("word", "phrase"):
+        for condition, what in CONDITIONS.items():
+            own = [row for one in trials(folder, kind, *condition) for row in one.get("fresh", ()) if row[-1] >= FEWEST]
+            if own:
+                effects = [effect for _, _, effect, _, _ in own]
+                certain = [effect + 1.645 * error < 0 for _, _, effect, error, _ in own]
+                lines.append(
+                    [
+                        KINDS[kind],
+                        what,
+                        f"{len(own)}",
+                        percent([effect <= 0 for effect in effects]),
+                        percent(certain),
+                        percent([effect < LEAST for effect in effects]),
+                    ]
+                )
+    heads = ["cue", "model and data", "proven words", "effect of 0 or less", "certainly below 0", "below 0.05 nats"]
+    return rows(heads, lines)
+
+
+def percent(values: Sequence[bool]) -> str:
+    return f"{sum(values)} ({mean(values):.1%})"
 
 
 def share(values: Sequence[bool]) -> str:

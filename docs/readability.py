@@ -62,6 +62,12 @@ ODD = {
     r"of the day": "then current",
     r"beside (?:the|their|its|it|them|each|every|that|those|ours|a|other)\b": "next to, with",
     r"lies? (?:in|at|beside|near)": "is in",
+    r"(?:goes|going|go|went) on\b(?! top)": "continues, resumes",
+    r"of (?:its|their|your|our|his) own(?! \w)": "its own …, separate",
+    r"at hand\b": "available",
+    r"made again": "recomputed",
+    r"a stopped (?:run|survey|batch|comparison)": "an interrupted …",
+    r"(?:end|ends|ended|ending) with exit code": "exits with code",
     r"speaks? (?:for|against|of)": "supports, contradicts, mentions",
 }
 

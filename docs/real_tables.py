@@ -29,6 +29,79 @@ def interval(ends: list[float]) -> str:
     return f"{low:.0%} to {high:.0%}"
 
 
+def responses() -> str:
+    """Each method on each real model: how often the true sentence has the highest score."""
+    parts = []
+    for run, kinds in result("real_responses").items():
+        for kind, found in kinds.items():
+            methods = {name: one for name, one in found["methods"].items() if one.get("questions", 0) >= FEWEST}
+            rows = [[label(name), *_figures(one)] for name, one in methods.items()]
+            about = f"{TITLES.get(run, run)}, {kind} answers: {found['kept']} of {found['tried']} questions kept"
+            if "seeds" in found:  # which the lines of an earlier run did not tell
+                seeds, sentences = found["seeds"], found["sentences"]
+                about += f"; seeds {seeds[0]:,} to {seeds[1]:,}, {sentences[0]} to {sentences[1]} sentences"
+                about += f", in {found['dtype']}"
+            about += "."
+            if kind == "reworded" and found["kept"]:
+                about += (
+                    f" Their sentences have {found['overlap']:.0%} of the answers' content words on average, and at "
+                    f"most {found['highest overlap']:.0%}."
+                )
+            parts.append(f"{about}\n\n{markdown(RESPONSE_HEADER, rows)}" if rows else about)
+    return "\n\n".join(parts) or "Not measured yet."
+
+
+def _figures(one: dict[str, Any]) -> list[str]:
+    """The cells of a method; a dash for a figure that was not measured."""
+    low, high = one["top 1, 95 %"]
+    others = [f"{one[name]:.2f}" if name in one else "–" for name in ("top 1 drop", "LDS", "seconds")]
+    return [str(one["questions"]), f"{one['top 1']:.0%}", f"{low:.0%} to {high:.0%}", f"{one['AUPRC']:.2f}", *others]
+
+
+def response_groups() -> str:
+    """How often the true sentence is first by length, place, hops and kind of question, for the best methods."""
+    parts = []
+    for run, kinds in result("real_responses").items():
+        for kind, found in kinds.items():
+            methods = {name: one for name, one in found["methods"].items() if one.get("questions", 0) >= FEWEST_GROUPED}
+            if not methods:
+                continue
+            names = [*dict.fromkeys([*list(methods)[:MOST_GROUPED], *(one for one in ALWAYS if one in methods)])]
+            groups = list(
+                dict.fromkeys((of, group) for name in names for of in GROUPS for group in _by(methods, name, of))
+            )
+            header = ["", *(_group(of, group) for of, group in groups)]
+            rows = []
+            for name in names:
+                cells = [_by(methods, name, of).get(group) for of, group in groups]
+                rows.append([label(name), *("–" if cell is None else f"{cell[0]:.0%} of {cell[1]}" for cell in cells)])
+            parts.append(f"{TITLES.get(run, run)}, {kind} answers.\n\n{markdown(header, rows)}")
+    return "\n\n".join(parts) or "Not measured yet."
+
+
+RESPONSE_HEADER = [
+    *("", "questions", "true sentence first", "95 %", "AUPRC", "drop without the first", "LDS", "seconds")
+]
+TITLES = {"smollm2": "SmolLM2, an earlier run"}
+FEWEST = 9  # questions of a method in a table
+MOST_GROUPED, FEWEST_GROUPED = 5, 15  # methods of a table by groups, and questions of a method
+ALWAYS = ("generic_attention focus=sources", "lexical overlap")
+GROUPS = {"length": "{} sentences", "position": "{}", "hops": "hops: {}", "kind": "stated {}"}
+
+
+def _by(methods: dict[str, Any], name: str, of: str) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = methods[name]["top 1 by"].get(of, {})
+    return found
+
+
+def _group(of: str, group: str) -> str:
+    return GROUPS[of].format({"plain": "once", "twice": "twice"}.get(group, group))
+
+
+def label(name: str) -> str:
+    return name if name in NO_METHODS else f"`{name}`"
+
+
 def default_of_responses() -> str:
     """What real models say of the default of responses: chosen on even questions, reported on odd ones."""
     decided = result("real_default")
@@ -39,14 +112,15 @@ def default_of_responses() -> str:
     )
     cells = list(dict.fromkeys((run, answers) for run, answers, _ in reported_on))
     header = ["", "mean rank, even questions"]
-    header += [f"{run}, {answers}, n = {_count(reported_on, run, answers)}" for run, answers in cells]
-    header += [f"AUPRC, {run}, {answers}" for run, answers in cells]
+    titles = {cell: f"{cell[0].removesuffix('-choice')}, {cell[1]}" for cell in cells}
+    header += [f"{titles[cell]}, n = {_count(reported_on, *cell)}" for cell in cells]
+    header += [f"AUPRC, {titles[cell]}" for cell in cells]
     rows = []
     for name, rank in decided["mean_ranks"].items():
         own = [reported_on[(*cell, name)] for cell in cells]
         first = [f"{value:.0%} [{low:.0%}, {high:.0%}]" for value, low, high in (row["top 1"] for row in own)]
         rows.append([f"`{name}`", f"{rank:.1f}", *first, *(f"{row['AUPRC'][0]:.2f}" for row in own)])
-    evens = ", ".join(f"{run}, {answers}: {_count(chosen_on, run, answers)}" for run, answers in cells)
+    evens = ", ".join(f"{titles[cell]}: {_count(chosen_on, *cell)}" for cell in cells)
     verdict = (
         f"`{decided['chosen']}` has the lowest mean rank on the even questions ({evens}). On the odd ones it is better "
         f"than `{decided['earlier']}` by {decided['better']} figures and worse by {decided['worse']} (p corrected by "
@@ -66,10 +140,11 @@ def confirmation() -> str:
         )
         rows = []
         for name, one in cell["methods"].items():
+            if one["n"] < FEWEST:
+                continue
             gain = one.get("default's gain")
             against = "–" if gain is None else f"{points(gain['top 1'])}, p = {gain['p']:.2g}"
-            label = name if name in NO_METHODS else f"`{name}`"
-            rows.append([label, str(one["n"]), share(one["top 1"]), f"{one['AUPRC'][0]:.2f}", against])
+            rows.append([label(name), str(one["n"]), share(one["top 1"]), f"{one['AUPRC'][0]:.2f}", against])
         header = ["", "questions", "true sentence first", "AUPRC", "the default's gain, points"]
         parts.append(f"{about} {_verdict(cell)}\n\n{markdown(header, rows)}")
     return "\n\n".join(parts) or "Not measured yet."
@@ -82,12 +157,12 @@ def _verdict(cell: dict[str, Any]) -> str:
     """Whether the best method and the default reach the target of a cell, which not every cell has."""
     if cell["target"] is None:
         return ""
-    own = {name: one for name, one in cell["methods"].items() if name not in NO_METHODS}
+    own = {name: one for name, one in cell["methods"].items() if name not in NO_METHODS and one["n"] >= FEWEST}
     reached = [f"`{name}`" for name, one in own.items() if one["top 1"][0] >= cell["target"]]
     default = next(one for one in own.values() if "default's gain" not in one)["top 1"]
     open_text = ", and the target lies within its interval" if default[1] < cell["target"] <= default[2] else ""
     return (
-        f"The target is {cell['target']:.0%}: {' and '.join(reached) or 'no method'} reached it. The default has "
+        f"The target is {cell['target']:.0%}: {', '.join(reached) or 'no method'} reached it. The default has "
         f"{default[0]:.0%}{open_text}."
     )
 
@@ -172,32 +247,31 @@ def speech() -> str:
 
 
 def encoders() -> str:
-    """For each model and wording, how often the sentence that two texts share has the highest score."""
+    """For each model, how often the sentence that two texts share has the highest score."""
     parts = []
-    for run, wordings in result("real_encoder_pairs").items():
-        same, other = (wordings[wording]["methods"] for wording in ("same", "other"))
+    for run, found in result("real_encoder_pairs").items():
         rows = [
             [
                 name if name in CONTROLS else f"`{name}`",
-                *(cell for found in (same, other) for cell in _pair_cells(found.get(name))),
-                f"{other[name]['seconds']:.2f}",
+                f"{one['first']:.0%}",
+                interval(one["first, 95 %"]),
+                f"{one['share']:.0%}",
             ]
-            for name in other
+            for name, one in found["methods"].items()
         ]
-        kept = "; ".join(
-            f"{wordings[wording]['kept']} of {wordings[wording]['pairs']} pairs kept {words}"
-            for wording, words in (("same", "in the same words"), ("other", "in other words"))
-        )
-        header = ["", "same words", "95 %", "other words", "95 %", "seconds"]
-        parts.append(f"{run}: {kept}.\n\n{markdown(header, rows)}")
+        about = f"{run}: {found['kept']} of {found['pairs']} pairs kept, in which chance is {found['chance']:.0%}."
+        header = ["", "shared sentence first", "95 %", "share of the score"]
+        parts.append(f"{about}\n\n{markdown(header, rows)}")
     return "\n\n".join(parts) or "Not measured yet."
 
 
+# Counts of real_limits.json, and what they are of.
+LIMITS = {
+    "negation closer than paraphrase": "statements",
+    "words written rightly": "words",
+    "of these with words": "sounds without speech",
+}
 CONTROLS = ("random", "length", "shared words", "leave one out")
-
-
-def _pair_cells(one: dict[str, Any] | None) -> list[str]:
-    return ["–", "–"] if one is None else [f"{one['first']:.0%}", interval(one["first, 95 %"])]
 
 
 def cards() -> str:
@@ -227,8 +301,15 @@ def known_facts() -> dict[str, str]:
     }
     for name, found in result("real_speech_times").items():
         facts[f"{name}: heard"] = f"{found['words heard']} of {found['words spoken']}"
-    for name, wordings in result("real_encoder_pairs").items():
-        facts[f"{name}: kept"] = f"{wordings['other']['kept']} of {wordings['other']['pairs']}"
+    for name, found in result("real_limits").items():
+        facts |= {f"{name}: {what}": str(value) for what, value in found.items()}
+        for what, whole in LIMITS.items():
+            if what in found:
+                facts[f"{name}: {what}"] = f"{found[what]} of {found[whole]}"
+    if head := result("dinov2_head"):
+        facts["dinov2-small: balanced accuracy"] = f"{head['balanced_accuracy']:.0f} %"
+    for name, found in result("real_encoder_pairs").items():
+        facts[f"{name}: kept"] = f"{found['kept']} of {found['pairs']}"
     return facts
 
 

@@ -9,7 +9,12 @@ from typing import Any
 from evaluations import NONE
 from evaluations import lines as table
 
-RUNS = {"development": "mini-llm, chosen here", "mini-llm": "mini-llm, others", "smollm2": "SmolLM2"}
+RUNS = {
+    "development": "mini-llm, chosen here",
+    "mini-llm": "mini-llm, others",
+    "smollm2": "SmolLM2",
+    "qwen": "Qwen2.5-Coder",
+}
 # By what it is called on the page.
 VARIANTS = {
     "`rollout`": "A, all blocks · no feedback",

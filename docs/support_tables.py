@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from whyformer.inputs.verdicts import VERDICTS
+
 KINDS = {
     "true": "true, in the text's words",
     "reworded": "true, in other words",
     "twice": "true, stated twice",
     "made_up": "a value that occurs nowhere",
+    "made_up_reworded": "a value that occurs nowhere, in other words",
     "swapped": "the value of another",
     "unanswerable": "not stated, answered all the same",
     "denied": "the opposite of a stated fact",
@@ -18,6 +21,13 @@ KINDS = {
     "repeated": "said again",
 }
 
+COMPARED = {
+    "made_up": "made up",
+    "swapped": "swapped",
+    "unanswerable": "unanswerable",
+    "denied": "denied",
+    "made_up_reworded": "in other words",
+}
 MANNERS = ("calibrated", "thresholds")
 
 
@@ -88,13 +98,33 @@ def figures(path: Path) -> str:
     """AUROC of each figure, true sentences against false ones of each kind."""
     lines = []
     for run in runs(path):
-        kinds = [kind for kind in ("made_up", "swapped", "unanswerable") if run["auroc"].get(kind)]
-        names = [name for name in run["auroc"][kinds[0]] if name != "sentences"]
+        names = dict.fromkeys(name for kind in COMPARED for name in run["auroc"].get(kind, {}) if name != "sentences")
         for name in names:
-            cells = [run["auroc"][kind].get(name) for kind in ("made_up", "swapped", "unanswerable")]
+            cells = [run["auroc"].get(kind, {}).get(name) for kind in COMPARED]
             shown = ["" if cell is None else f"{cell[0]:.2f} [{cell[1]:.2f}, {cell[2]:.2f}]" for cell in cells]
             lines.append([run["model"], name.replace("_", " "), *shown])
-    return rows(["model", "figure", "made up", "swapped", "unanswerable"], lines)
+    return rows(["model", "figure", *COMPARED.values()], lines)
+
+
+def given(path: Path) -> str:
+    """The verdicts that held-out sentences of each kind got, calibrated."""
+    lines = []
+    for run in (run for run in runs(path) if "calibrated" in run["verdicts"]):
+        kinds = run["verdicts"]["calibrated"]["kinds"]
+        for kind in (kind for kind in KINDS if kind in kinds):
+            counts = [str(kinds[kind]["given"].get(verdict, 0)) for verdict in VERDICTS]
+            lines.append([run["model"], KINDS[kind], *counts])
+    return rows(["model", "sentences", *VERDICTS], lines)
+
+
+def errors(path: Path) -> str:
+    """How often each verdict was wrong on held-out sentences."""
+    lines = []
+    for run in (run for run in runs(path) if run["calibration"]):
+        for verdict, one in run["calibration"]["errors"].items():
+            wrong = f"{100 * one['rate']:.0f} [{100 * one['low']:.0f}, {100 * one['high']:.0f}]"
+            lines.append([run["model"], verdict, str(one["count"]), wrong])
+    return rows(["model", "verdict", "given", "wrong, %"], lines)
 
 
 def cost(path: Path) -> str:
@@ -105,9 +135,8 @@ def cost(path: Path) -> str:
         same = "" if full is None else f"{full['same']} of {full['of']}"
         part = "" if full is None else f"{100 * full['forwards']:.0f} %"
         own = run["cost"]
-        lines.append(
-            [run["model"], str(run["sentences"]), f"{own['forwards']:.1f}", f"{own['seconds']:.2f}", part, same]
-        )
+        seconds = "" if own["seconds"] is None else f"{own['seconds']:.2f}"
+        lines.append([run["model"], str(run["sentences"]), f"{own['forwards']:.1f}", seconds, part, same])
     return rows(
         ["model", "sentences", "forward passes", "CPU s an answer", "of the full computation", "same verdict"], lines
     )
@@ -115,6 +144,27 @@ def cost(path: Path) -> str:
 
 def served(path: Path) -> str:
     """How far verdicts through a server are from those of the loaded model."""
+    lines = [
+        [
+            one["model"],
+            one["server"],
+            str(one["sentences"]),
+            str(one["same_verdict"]),
+            f"{one['largest_difference']:.1g}",
+        ]
+        for one in json.loads(path.read_text())
+    ]
+    return rows(["model", "server", "sentences", "same verdict", "largest difference of a figure, nats"], lines)
+
+
+def log(path: Path) -> str:
+    """The time of a log of answers."""
     one = json.loads(path.read_text())
-    cells = [one["server"], str(one["sentences"]), str(one["same_verdict"]), f"{one['largest_difference']:.1g} nats"]
-    return rows(["server", "sentences", "same verdict", "largest difference of a figure"], [cells])
+    names = {"answers": "answers", "documents": "documents each", "judged": "judged", "threads": "threads"}
+    lines = [[text, str(one[name])] for name, text in names.items()]
+    lines += [["killed once, after", f"{one['runs'][0]['answers']} answers"]]
+    lines += [["rows judged before unchanged", "yes" if one["kept_rows_unchanged"] else "no"]]
+    lines += [["wall time, minutes", f"{one['wall_minutes']:.1f}"]]
+    if one["wall_minutes_of_all"] is not None:
+        lines += [["wall time of all, extrapolated, minutes", f"{one['wall_minutes_of_all']:.1f}"]]
+    return rows(["", ""], lines)

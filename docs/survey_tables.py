@@ -76,6 +76,19 @@ def figures(one: dict[str, Any]) -> list[str]:
     return [str(one["support"]), effect, f"{100 * one['flips']:.0f}", f"{one['q']:.2g}"]
 
 
+def sounds(path: Path) -> str:
+    """The cues proven to drive heads on Whisper's encoder, trained with and without a tone at the end."""
+    results = read(path)
+    lines = []
+    for name, what in (("planted", "with a tone"), ("clean", "without")):
+        own = results[name]
+        wrong = f"{own['wrong']} of {results['surveyed']}"
+        for one in own["drivers"]:
+            if one["answer"] is not None:
+                lines.append([what, wrong, one["cue"], one["answer"], *figures(one)])
+    return rows(["trained", "wrong", "cue", "answer", *FIGURES], lines)
+
+
 def cost(path: Path) -> str:
     """Seconds of processor time of both surveys, the false drivers and the memory."""
     results = read(path)

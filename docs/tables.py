@@ -24,6 +24,7 @@ import install_tables
 import leaderboard
 import planted_tables
 import real_tables
+import salience_table
 import sink_tables
 import soft_tables
 import support_tables
@@ -599,33 +600,6 @@ def real_models() -> str:
     return table(["model", "packages", "licence", "weights", "verified"], rows)
 
 
-def real_responses() -> str:
-    """Each method on each real model: how often the true sentence has the highest score."""
-    if not (RESULTS / "real_responses.json").is_file():
-        return "Not measured yet."
-    parts = []
-    for run, kinds in result("real_responses").items():
-        for kind, found in kinds.items():
-            rows = [[f"`{name}`", *real_figures(one)] for name, one in found["methods"].items() if one.get("questions")]
-            header = ["", "true sentence first", "95 %", "AUPRC", "drop without the first", "LDS", "seconds"]
-            kept = f"{run}, {kind} answers: {found['kept']} of {found['tried']} questions kept."
-            parts.append(f"{kept}\n\n{table(header, rows)}")
-    return "\n\n".join(parts)
-
-
-def real_figures(figures: dict[str, Any]) -> list[str]:
-    low, high = figures["top 1, 95 %"]
-    drop, lds = f"{figures['top 1 drop']:.2f}", f"{figures['LDS']:.2f}"
-    return [
-        f"{figures['top 1']:.0%}",
-        f"{low:.0%} to {high:.0%}",
-        f"{figures['AUPRC']:.2f}",
-        drop,
-        lds,
-        f"{figures['seconds']:.2f}",
-    ]
-
-
 def verified(value: Any) -> str:
     return f"{value:.1e}" if isinstance(value, float) and value else f"{value:g}" if value == 0 else str(value)
 
@@ -830,21 +804,30 @@ BLOCKS: dict[str, Callable[[], str]] = {
         f"new-{name}": partial(hybrid_tables.new_method, RESULTS / "new_methods.json", name)
         for name in ("prior", "attntrace", "interactions", "regions")
     },
+    "new-pairs": lambda: hybrid_tables.pairs(RESULTS / "new_methods.json"),
+    "caap": lambda: hybrid_tables.caap(RESULTS / "caap.json"),
+    "picture-sinks": lambda: hybrid_tables.picture_sinks(RESULTS / "picture_sinks.json"),
     "memory": memory,
     "memory-estimates": memory_estimates,
     "by-name": by_name,
     "long-prompts": long_prompts,
     "real-models": real_models,
-    "real-responses": real_responses,
+    "real-responses": real_tables.responses,
+    "real-response-groups": real_tables.response_groups,
     "support-models": lambda: support_tables.models(RESULTS / "support.json"),
     "support-coefficients": lambda: support_tables.coefficients(RESULTS / "support.json"),
     "support-served": lambda: support_tables.served(RESULTS / "served_verdicts.json"),
     "support-verdicts": lambda: support_tables.verdicts(RESULTS / "support.json"),
     "support-groups": lambda: support_tables.groups(RESULTS / "support.json"),
+    "support-given": lambda: support_tables.given(RESULTS / "support.json"),
+    "support-errors": lambda: support_tables.errors(RESULTS / "support.json"),
+    "support-log": lambda: support_tables.log(RESULTS / "support_log.json"),
     "support-figures": lambda: support_tables.figures(RESULTS / "support.json"),
     "action-sizes": lambda: action_tables.sizes(RESULTS / "actions.json"),
     "action-separation": lambda: action_tables.separation(RESULTS / "actions.json"),
     "action-recovery": lambda: action_tables.recovery(RESULTS / "actions.json"),
+    "action-rules": lambda: action_tables.rules(RESULTS / "actions.json"),
+    "action-drivers": lambda: action_tables.drivers(RESULTS / "actions.json"),
     "action-calibrations": action_tables.calibrations,
     "action-long": lambda: action_tables.long(RESULTS / "long_actions.json"),
     "action-example": lambda: action_tables.example(RESULTS / "action_example.json"),
@@ -852,14 +835,17 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "survey-negations": lambda: survey_tables.negations(RESULTS / "surveys.json"),
     "survey-failures": lambda: survey_tables.text_failures(RESULTS / "surveys.json"),
     "survey-photos": lambda: survey_tables.photo_drivers(RESULTS / "surveys.json"),
+    "survey-sounds": lambda: survey_tables.sounds(RESULTS / "sound_surveys.json"),
     "survey-cost": lambda: survey_tables.cost(RESULTS / "surveys.json"),
     "survey-diff": lambda: survey_tables.rounded(RESULTS / "surveys.json"),
     "planted-target": lambda: planted_tables.target(RESULTS / "planted"),
     "planted-others": lambda: planted_tables.others(RESULTS / "planted"),
     "planted-strength": lambda: planted_tables.by_strength(RESULTS / "planted"),
+    "planted-fresh": lambda: planted_tables.fresh(RESULTS / "planted"),
     "planted-cost": lambda: planted_tables.cost(RESULTS / "planted"),
     "survey-false": lambda: survey_tables.false_drivers(RESULTS / "surveys.json"),
     "support-cost": lambda: support_tables.cost(RESULTS / "support.json"),
+    "salience": lambda: salience_table.salience(RESULTS / "salience.json"),
     "soft": lambda: soft_tables.soft(RESULTS / "soft.json"),
     "decoder-sinks": lambda: sink_tables.sinks(RESULTS / "decoder_sinks.json"),
     "decoder-variants": lambda: sink_tables.variants(RESULTS / "decoder_sinks.json"),
@@ -892,8 +878,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "perturbation-speed": perturbation_speed,
     "imagenet": imagenet,
     "leaderboard": lambda: leaderboard.summary(
-        runs(RESULTS / "evaluation"), leaderboard.costs_of(RESULTS / "cost.json")
+        runs(RESULTS / "evaluation"), leaderboard.costs_of(RESULTS / "board_cost.json")
     ),
+    "leaderboard-common": lambda: leaderboard.common(runs(RESULTS / "evaluation")),
     "leaderboard-empty": lambda: leaderboard.empty(runs(RESULTS / "evaluation")),
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
     "confirmed": lambda: verdicts.confirmed(RESULTS / "confirmation.json", RESULTS / "picture_default.json"),
@@ -955,7 +942,7 @@ def written() -> dict[Path, str]:
     found = runs(RESULTS / "evaluation")
     of_models = {DOCS / "results" / "models" / f"{model}.md": text for model, text in pages(found).items()}
     of_methods = {DOCS / "methods" / f"{name}.md": text for name, text in method_pages(found).items()}
-    board = leaderboard.page(found, leaderboard.costs_of(RESULTS / "cost.json"))
+    board = leaderboard.page(found, leaderboard.costs_of(RESULTS / "board_cost.json"))
     single = {"results/board.html": board, "api/cli.md": cli_page(), "llms.txt": llms()}
     return of_models | of_methods | {DOCS / name: text for name, text in single.items()}
 
