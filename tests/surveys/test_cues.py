@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
 
+from whyformer.data.examples import BACKGROUND, OBJECT
 from whyformer.errors import WhyformerError
 from whyformer.surveys.cues import Cue, phrases_of, picture_cue, region_parts, text_cue, text_parts, word_name
+from whyformer.surveys.proof_run import pixel_parts
+from whyformer.surveys.scored_samples import ScoredSample
 
 
 @pytest.mark.parametrize(
@@ -73,3 +76,17 @@ def test_corners_edges_and_centre_tile_a_picture():
     assert len(tiles) == 9
     assert (np.sum(tiles, axis=0) == 1).all()
     assert parts[Cue("region", "bottom edge")][24:, 16:48].all()
+
+
+def test_a_region_of_a_picture_with_a_mask_is_what_lies_beside_the_object():
+    mask = np.full((8, 8), BACKGROUND)
+    mask[:1, :2] = OBJECT  # half of the top left corner
+    corner = Cue("region", "top left corner")
+    whole = region_parts((8, 8))[corner]
+    removed = pixel_parts((8, 8), mask, {}, frozenset({corner}))[corner]
+    assert (removed == (whole & (mask != OBJECT))).all()
+    assert (whole.sum(), removed.sum()) == (4, 2)
+    shares = tuple((mask == kind).astype(float).ravel() for kind in (OBJECT, BACKGROUND))
+    sample = ScoredSample(0, "0", None, "a", None, (), (8, 8), None, np.ones(64), "random", shares)
+    assert (sample.parts()[corner] == removed.ravel()).all()
+    assert (pixel_parts((8, 8), None, {}, frozenset({corner}))[corner] == whole).all()

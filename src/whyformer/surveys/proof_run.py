@@ -125,9 +125,10 @@ def parts_at_places(
 def pixel_parts(
     shape: tuple[int, int], mask: np.ndarray | None, patches: Mapping[Cue, np.ndarray], cues: frozenset[Cue]
 ) -> dict[Cue, np.ndarray]:
-    """The pixels of these cues in a picture, given the object's mask there."""
+    """The pixels of these cues in a picture; given the object's mask there, those of regions beside the object."""
     parts = region_parts(shape)
     if mask is not None:
+        parts = {cue: part & (mask != OBJECT) for cue, part in parts.items()}
         parts |= {Cue("mask", "object"): mask == OBJECT, Cue("mask", "background"): mask == BACKGROUND}
     for cue, grid in patches.items():
         rows, columns = (np.arange(side) * own // side for side, own in zip(shape, grid.shape, strict=True))
