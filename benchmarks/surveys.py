@@ -4,13 +4,15 @@
     python benchmarks/surveys.py sentences --data FOLDER --folder EMPTY_FOLDER
     python benchmarks/surveys.py photos --data FOLDER --folder EMPTY_FOLDER
     python benchmarks/surveys.py rounded --data FOLDER --folder EMPTY_FOLDER
+    python benchmarks/surveys.py objects --data FOLDER --folder FOLDER
     python benchmarks/surveys.py null
     python benchmarks/surveys.py memory
 
 `reviews` surveys mini-bert over 1,000 reviews of IMDb's test split (imdb-test.jsonl.xz), `sentences` over the 872
 sentences of SST-2's development split (sst2-dev.tsv), `photos` mini-vit over 50 photographs of Oxford-IIIT Pet with
 masks (photos/val-0.tar); they go on where they were stopped, and count seconds of
-processor time, all threads together, because the machine may be busy. `rounded` compares mini-bert with itself with
+processor time, all threads together, because the machine may be busy. `objects` compares the guess of the object,
+which surveys make without masks, with the masks of 300 other photographs. `rounded` compares mini-bert with itself with
 weights of 8 and 4 bits over the same sentences. `null` surveys functions for which no word has an
 effect that recurs, so that every driver is false. `memory` compares the peak memory of few and many samples, of a
 function and of mini-bert. All is written to benchmarks/results/surveys.json.
@@ -30,17 +32,22 @@ import subprocess
 import sys
 import tarfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
 from whyformer import Survey, diff, load, survey
+from whyformer.metrics.statistics import interval
+from whyformer.surveys.patch_clusters import likely_background, patch_states
 from whyformer.surveys.survey_files import driver_row
 
 FILE = Path(__file__).parent / "results" / "surveys.json"
 REVIEWS, PHOTOS = 1000, 50
+GUESSES, GUESSED_BY = 300, ("mini-vit", "mini-vit-mae")  # photographs without the surveyed ones
 RUNS, TEXTS, WORDS, VOCABULARY = 200, 160, 12, 20  # of null surveys
 MEMORY_SAMPLES = {"function": (1000, 10_000), "mini-bert": (200, 1000)}
 BITS = (8, 4)
@@ -119,6 +126,25 @@ def photos(data: Path, folder: Path) -> dict[str, Any]:
     marks = {0: 0, 1: 1, 2: 2}
     reader = ("image_masks", {"images": place / "images", "masks": place / "masks", "marks": marks})
     return timed("mini-vit", reader, folder / "photos", should_ignore=["masks"])
+
+
+def objects(data: Path, _: Path) -> dict[str, Any]:
+    """The mean overlap of the likely object with the mask, over patches: intersection over union of known pixels."""
+    overlaps: dict[str, list[float]] = {name: [] for name in GUESSED_BY}
+    models = {name: load(name) for name in GUESSED_BY}
+    with tarfile.open(data / "photos" / "val-0.tar") as archive:
+        masks = [member.name for member in archive if member.name.endswith(".mask.png")]
+        random.Random(0).shuffle(masks)
+        for mask in masks[PHOTOS : PHOTOS + GUESSES]:
+            marks = np.asarray(Image.open(archive.extractfile(mask)))
+            picture = Image.open(archive.extractfile(mask.replace(".mask.png", ".jpg"))).convert("RGB")
+            for name, own in overlaps.items():
+                is_object = ~likely_background(patch_states(models[name], picture))
+                rows, columns = is_object.shape
+                tiles = marks.reshape(rows, len(marks) // rows, columns, -1)
+                inside, outside = ((tiles == mark).mean(axis=(1, 3)) for mark in (1, 0))
+                own.append(float((inside * is_object).sum() / (inside + outside * is_object).sum()))
+    return {name: {"photographs": GUESSES, **asdict(interval(np.array(own)))} for name, own in overlaps.items()}
 
 
 def timed(model: str, data: Any, place: Path, **settings: Any) -> dict[str, Any]:
@@ -247,7 +273,9 @@ def peak(what: str, count: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("reviews", "sentences", "photos", "rounded", "null", "memory", "peak"))
+    parser.add_argument(
+        "what", choices=("reviews", "sentences", "photos", "objects", "rounded", "null", "memory", "peak")
+    )
     parser.add_argument("--data", type=Path, help="the folder with text/ and photos/")
     parser.add_argument("--folder", type=Path, help="where journals and pages are kept")
     parser.add_argument("--results", type=Path, default=FILE, help="the file that figures are written to")
@@ -257,7 +285,7 @@ def main() -> None:
     if given.what == "peak":
         print(peak(given.of, given.samples))
         return
-    runs = {"reviews": reviews, "sentences": sentences, "photos": photos, "rounded": rounded}
+    runs = {"reviews": reviews, "sentences": sentences, "photos": photos, "objects": objects, "rounded": rounded}
     if given.what in runs:
         given.folder.mkdir(parents=True, exist_ok=True)
         row = runs[given.what](given.data, given.folder)

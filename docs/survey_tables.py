@@ -119,6 +119,15 @@ def false_drivers(path: Path) -> str:
     return rows(["", ""], lines)
 
 
+def guesses(path: Path) -> str:
+    """How far the likely object and the mask agree."""
+    lines = [
+        [model, str(own["photographs"]), f"{own['value']:.2f} [{own['low']:.2f}, {own['high']:.2f}]"]
+        for model, own in read(path)["objects"].items()
+    ]
+    return rows(["by the states of", "photographs", "overlap with the mask"], lines)
+
+
 def rounded(path: Path) -> str:
     """mini-bert and its copies with weights of few bits."""
     lines = []

@@ -835,6 +835,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "survey-negations": lambda: survey_tables.negations(RESULTS / "surveys.json"),
     "survey-failures": lambda: survey_tables.text_failures(RESULTS / "surveys.json"),
     "survey-photos": lambda: survey_tables.photo_drivers(RESULTS / "surveys.json"),
+    "survey-guesses": lambda: survey_tables.guesses(RESULTS / "surveys.json"),
     "survey-sounds": lambda: survey_tables.sounds(RESULTS / "sound_surveys.json"),
     "survey-cost": lambda: survey_tables.cost(RESULTS / "surveys.json"),
     "survey-diff": lambda: survey_tables.rounded(RESULTS / "surveys.json"),

@@ -19,6 +19,15 @@ def test_what_is_like_the_border_is_likely_background():
     assert (likely_background(states) == (states[..., 0] == 1)).all()
 
 
+def test_a_stamp_in_a_corner_is_likely_background_beside_an_object_in_the_middle():
+    is_object, is_stamp = np.zeros((2, 8, 8), dtype=bool)
+    is_object[3:6, 2:5] = is_stamp[:2, :2] = True
+    both = np.where((is_object | is_stamp)[..., None], (0.0, 1.0), (1.0, 0.0))
+    assert (likely_background(both) == ~is_object).all()
+    alone = np.where(is_stamp[..., None], (0.0, 1.0), (1.0, 0.0))
+    assert (likely_background(alone) == ~is_stamp).all()
+
+
 def test_dense_patches_make_clusters_and_the_others_none():
     random = np.random.default_rng(0)
     centres = np.eye(8)[:3]

@@ -20,6 +20,7 @@ from whyformer.inputs.encode import encode
 from whyformer.inputs.parts import part_places
 from whyformer.models.loading import LoadedModel
 from whyformer.render.view import data_uri
+from whyformer.surveys.cues import Cue, region_parts
 from whyformer.surveys.scored_samples import ScoredSample
 from whyformer.surveys.survey_data import SurveyData
 from whyformer.tracing.reads import Reads
@@ -67,11 +68,17 @@ def patch_states(loaded_model: LoadedModel, picture: Any) -> np.ndarray:
 
 
 def likely_background(states: np.ndarray) -> np.ndarray:
-    """The patches [row column] that are more like those at the border than the others are, by Otsu's threshold."""
+    """The patches [row column] that are more like those at the border than the others are, by Otsu's threshold.
+
+    So are patches unlike the border in areas that do not reach the middle of the picture, such as a stamp in a corner,
+    unless no area does.
+    """
     is_border = np.zeros(states.shape[:2], dtype=bool)
     is_border[[0, -1]] = is_border[:, [0, -1]] = True
     likeness = states @ states[is_border].mean(axis=0)
-    background: np.ndarray = likeness > extra("skimage.filters").threshold_otsu(likeness)
+    areas, _ = extra("scipy.ndimage").label(likeness <= extra("skimage.filters").threshold_otsu(likeness))
+    in_middle = areas[region_parts(areas.shape)[Cue("region", "centre")]]
+    background: np.ndarray = ~np.isin(areas, in_middle[in_middle > 0]) if in_middle.any() else areas == 0
     return background
 
 
