@@ -90,7 +90,7 @@ def check_regions(regions: PictureRegions | None, cases: Sequence[ResponseCase],
 
 def has_more_than_words(case: ResponseCase) -> bool:
     """Whether the prompt has more than words."""
-    return case.reply.exchange.image_prompt is not None or case.reply.exchange.audio is not None
+    return not case.reply.exchange.is_text
 
 
 def region_units(pictured: ImagePrompt, boxes: Sequence[Sequence[float]]) -> Tensor:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pkgutil import iter_modules
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor, nn
 
-from whyformer.axes import Inputs
+from whyformer.axes import Inputs, StreamScores
 from whyformer.inputs.layouts import Layout
 from whyformer.models.loading import LoadedModel
+
+if TYPE_CHECKING:
+    from whyformer.render.layout_kinds import LayoutKind
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,10 @@ class Modality:
             room=…)`; None if it only accompanies another modality. `Task.modality` names the modality of an example.
         length: A length that all parts of a batch must share; None where they are padded.
         noise: Returns a random example that the model takes, without its text; None for texts.
+        noun: What an example is called in messages: "picture".
+        is_prompt: Whether an example is a prompt by itself, to which a decoder responds (a sound, by its transcript).
+        pool: Sums scores of the input itself over tokens where `lay_out` cannot: `pool(model, scores)` by stream.
+        layouts: How its layouts are drawn, ranked and stored, by class.
     """
 
     name: str
@@ -71,6 +78,10 @@ class Modality:
     encode: Callable[..., Iterator[dict[str, Any]]] | None = None
     length: Callable[[Any], int] | None = None
     noise: Callable[[LoadedModel], Any] | None = None
+    noun: str = ""
+    is_prompt: bool = False
+    pool: Callable[[nn.Module, StreamScores], StreamScores] | None = None
+    layouts: Mapping[type, LayoutKind] = field(default_factory=dict)
 
 
 @cache

@@ -19,6 +19,7 @@ from whyformer.inputs.layouts import Box, Patches, covered_box
 from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.parts import real_grid
 from whyformer.inputs.read import image_of, point_or_box, two_of
+from whyformer.modalities.picture_layouts import PATCHES
 from whyformer.modalities.text import text_stream, word_count
 from whyformer.modalities.written import written_of
 from whyformer.models.families import FAMILIES
@@ -167,4 +168,4 @@ def noise(loaded_model: LoadedModel) -> Image.Image:
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-MODALITY = Modality("image", collate, place, lay_out, encode, noise=noise)
+MODALITY = Modality("image", collate, place, lay_out, encode, noise=noise, layouts={Patches: PATCHES})

@@ -18,6 +18,7 @@ from whyformer.inputs.chunks import whole_text
 from whyformer.inputs.layouts import Boxes
 from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import Regions, regions_of, two_of
+from whyformer.modalities.picture_layouts import BOXES
 from whyformer.modalities.text import text_stream, word_count
 from whyformer.models.family import JOINT
 from whyformer.models.input_tensors import REGION_INPUTS
@@ -76,4 +77,4 @@ def noise(loaded_model: LoadedModel) -> Regions:
     return Regions(Image.new("RGB", (32, 32)), boxes, features)
 
 
-MODALITY = Modality("regions", collate, place, lay_out, encode, noise=noise)
+MODALITY = Modality("regions", collate, place, lay_out, encode, noise=noise, layouts={Boxes: BOXES})

@@ -13,8 +13,10 @@ from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Chunk, check_ids, chunks_of, length_limit, pad_chunks, whole_text
 from whyformer.inputs.image_prompt import has_picture
+from whyformer.inputs.layouts import WordPieces
 from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import text_of, two_of
+from whyformer.modalities.word_pieces import WORD_PIECES
 from whyformer.modalities.written import token_ids, written_of
 from whyformer.models.families import FAMILIES
 from whyformer.models.family import JOINT
@@ -96,4 +98,4 @@ def _filled_up(chunks: list[dict[str, list[int]]], loaded_model: LoadedModel, le
     return ids | {mask: torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows]) for mask in masks}
 
 
-MODALITY = Modality("text", collate, place, lay_out, encode)
+MODALITY = Modality("text", collate, place, lay_out, encode, layouts={WordPieces: WORD_PIECES})

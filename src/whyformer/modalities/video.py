@@ -18,7 +18,7 @@ from whyformer.inputs.layouts import Box, covered_box
 from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import check_file, image_of
 from whyformer.modalities import image
-from whyformer.modalities.tubelets import Tubelets
+from whyformer.modalities.tubelets import TUBELETS, Tubelets
 from whyformer.models.families import FAMILIES
 from whyformer.models.loading import LoadedModel
 from whyformer.models.pictures import WHOLE
@@ -197,4 +197,4 @@ def noise(loaded_model: LoadedModel) -> list[Image.Image]:
     return [image.noise(loaded_model)] * 2
 
 
-MODALITY = Modality("video", collate, place, lay_out, encode, noise=noise)
+MODALITY = Modality("video", collate, place, lay_out, encode, noise=noise, layouts={Tubelets: TUBELETS})
