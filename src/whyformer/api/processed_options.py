@@ -13,11 +13,11 @@ from whyformer.axes import Inputs
 from whyformer.inputs.chunks import Chunk
 from whyformer.inputs.collate import black_pixel
 from whyformer.inputs.encode import EncodedExample
+from whyformer.inputs.fills import fill_colour, filler_id
 from whyformer.inputs.words import tokens_by_word
 from whyformer.methods.registry import Method
 from whyformer.models import compat
 from whyformer.models.loading import LoadedModel
-from whyformer.removal.fills import fill_colour, filler_id
 
 
 def processed_options(

@@ -20,6 +20,7 @@ from whyformer.inputs.layouts import Layout
 from whyformer.models.loading import LoadedModel
 
 if TYPE_CHECKING:
+    from whyformer.inputs.removable import PartRemoval
     from whyformer.render.layout_kinds import LayoutKind
 
 
@@ -65,9 +66,16 @@ class Modality:
             room=…)`; None if it only accompanies another modality. `Task.modality` names the modality of an example.
         length: A length that all parts of a batch must share; None where they are padded.
         noise: Returns a random example that the model takes, without its text; None for texts.
-        noun: What an example is called in messages: "picture".
+        noun: What an example is called in messages and audit files: "picture".
+        read: Reads an example, a file or an object; None where only `encode` can, since it depends on the model.
+        types: The classes of examples that audit files identify by a digest.
+        arrays: Returns the arrays of an example that `read` returned, to compute its digest from.
+        suffixes: Suffixes of its files.
+        files: What one and several of its files are called in messages.
+        not_a_text: What such a file is where a text is expected, and the way out; empty for texts.
         is_prompt: Whether an example is a prompt by itself, to which a decoder responds (a sound, by its transcript).
         pool: Sums scores of the input itself over tokens where `lay_out` cannot: `pool(model, scores)` by stream.
+        removal: How its parts are removed by methods that run the model without them; None if they cannot be.
         layouts: How its layouts are drawn, ranked and stored, by class.
     """
 
@@ -79,8 +87,15 @@ class Modality:
     length: Callable[[Any], int] | None = None
     noise: Callable[[LoadedModel], Any] | None = None
     noun: str = ""
+    read: Callable[[Any], Any] | None = None
+    types: tuple[type, ...] = ()
+    arrays: Callable[[Any], Sequence[Any]] | None = None
+    suffixes: frozenset[str] = frozenset()
+    files: tuple[str, str] = ("file", "files")
+    not_a_text: str = ""
     is_prompt: bool = False
     pool: Callable[[nn.Module, StreamScores], StreamScores] | None = None
+    removal: PartRemoval | None = None
     layouts: Mapping[type, LayoutKind] = field(default_factory=dict)
 
 

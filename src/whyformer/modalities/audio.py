@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +17,7 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import decoder_beginning
 from whyformer.inputs.layouts import Frames, SoundLayout, Spectrogram
 from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
-from whyformer.inputs.sound import Sound, is_sound, sound_of
+from whyformer.inputs.sound import SOUND_SUFFIXES, Sound, is_sound, sound_of
 from whyformer.modalities.sound_layouts import FRAMES, SPECTROGRAM
 from whyformer.modalities.written import token_ids, written_of
 from whyformer.models.input_tensors import SOUND_INPUTS
@@ -213,6 +214,12 @@ MODALITY = Modality(
     length,
     noise,
     noun="sound",
+    read=partial(sound_of, rate=None),
+    types=(Sound,),
+    arrays=lambda sound: (sound.samples, [sound.rate]),
+    suffixes=SOUND_SUFFIXES,
+    files=("sound", "sounds"),
+    not_a_text="a sound file, and this model takes a text: choose a model for audio",
     is_prompt=True,
     pool=pool,
     layouts={Frames: FRAMES, Spectrogram: SPECTROGRAM},

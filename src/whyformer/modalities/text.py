@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,16 +12,22 @@ from torch import Tensor, nn
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Chunk, check_ids, chunks_of, length_limit, pad_chunks, whole_text
+from whyformer.inputs.fills import erased
 from whyformer.inputs.image_prompt import has_picture
 from whyformer.inputs.layouts import WordPieces
 from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import text_of, two_of
+from whyformer.inputs.removable import PartRemoval, PartUnits, RemovablePart, TraceRemoval, token_line
 from whyformer.modalities.word_pieces import WORD_PIECES
 from whyformer.modalities.written import token_ids, written_of
 from whyformer.models.families import FAMILIES
 from whyformer.models.family import JOINT
+from whyformer.models.input_tensors import TEXT_INPUTS
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import config_of
+
+if TYPE_CHECKING:
+    from whyformer.tracing.trace import Trace
 
 
 def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int) -> Iterator[dict[str, Any]]:
@@ -73,6 +79,34 @@ def lay_out(chunk: Chunk, row: int, forward: ForwardBatch, place: PartPlace, sco
     return ScoredLayout(name, chunk.layout, scores[torch.tensor(chunk.positions, dtype=torch.long)])
 
 
+def places_of(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
+    """The word pieces, except the read-out token, which is never removed."""
+    count = trace.question.inputs["input_ids"].shape[-1]
+    may_go, bridge = trace.masks[place.stream][:, :count].clone(), trace.question.bridge
+    if bridge is not None:  # placeholders of pictures, from which patches are removed instead
+        may_go &= ~bridge.is_placeholder
+    for readout in trace.readouts:
+        read = readout.weights != 0
+        if readout.stream == place.stream:
+            may_go &= ~(read & (read.sum(dim=1, keepdim=True) == 1))[:, :count]
+    return token_line("text", place.stream, 0, may_go, units)
+
+
+def without(inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
+    """Erase the word pieces that are not kept."""
+    own = {name: inputs[name] for name in TEXT_INPUTS if name in inputs}
+    # A multiple-choice head has an axis of one choice.
+    removed = (kept == 0).reshape(len(kept), *own["input_ids"].shape)
+    how = "mask" if isinstance(removal.erasure, int) else removal.erasure
+    steps = erased(own, removed, how, filler=removal.erasure if isinstance(removal.erasure, int) else removal.padding)
+    if "attention_mask" in steps:  # read the padding of empty texts: a mean over no tokens is undefined
+        mask = steps["attention_mask"]
+        steps["attention_mask"] = mask.where(
+            mask.any(dim=-1, keepdim=True), own.get("attention_mask", torch.ones_like(mask))
+        )
+    return steps
+
+
 def word_count(inputs: Inputs) -> int:
     """Number of word pieces per text."""
     return inputs["input_ids"].shape[-1] if "input_ids" in inputs else 0  # the last axis, after that of choices
@@ -98,4 +132,16 @@ def _filled_up(chunks: list[dict[str, list[int]]], loaded_model: LoadedModel, le
     return ids | {mask: torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows]) for mask in masks}
 
 
-MODALITY = Modality("text", collate, place, lay_out, encode, layouts={WordPieces: WORD_PIECES})
+MODALITY = Modality(
+    "text",
+    collate,
+    place,
+    lay_out,
+    encode,
+    noun="text",
+    read=text_of,
+    suffixes=frozenset({".txt"}),
+    files=("text", "texts"),
+    removal=PartRemoval(places_of, without),
+    layouts={WordPieces: WORD_PIECES},
+)

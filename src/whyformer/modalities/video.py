@@ -197,4 +197,16 @@ def noise(loaded_model: LoadedModel) -> list[Image.Image]:
     return [image.noise(loaded_model)] * 2
 
 
-MODALITY = Modality("video", collate, place, lay_out, encode, noise=noise, layouts={Tubelets: TUBELETS})
+MODALITY = Modality(
+    "video",
+    collate,
+    place,
+    lay_out,
+    encode,
+    noise=noise,
+    noun="video",
+    suffixes=frozenset({".avi", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".webm"}),
+    files=("video", "videos"),
+    not_a_text="a video file, and this model takes a text: choose a model for videos",
+    layouts={Tubelets: TUBELETS},
+)

@@ -20,13 +20,13 @@ from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.inputs.chunks import Chunk
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import encode
+from whyformer.inputs.fills import fill_colour
 from whyformer.inputs.layouts import Box, covered_box
 from whyformer.inputs.sound import Sound
 from whyformer.inputs.words import tokens_by_word, word_ranges
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import labels_of
 from whyformer.models.task import HEADS
-from whyformer.removal.fills import fill_colour
 from whyformer.removal.trace_inputs import trace_ablation
 from whyformer.surveys.sound_removal import sound_for_function, sound_for_model
 from whyformer.surveys.survey_data import SurveySample
