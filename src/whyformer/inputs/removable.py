@@ -74,11 +74,11 @@ def token_line(kind: str, stream: str, first: int, may_go: Tensor, units: PartUn
     tokens = np.broadcast_to(first + np.arange(count), (batch, count))
     numbers = np.where(may_go.cpu().numpy(), np.arange(count), -1)
     if isinstance(choice := units.get(kind), Tensor):
-        numbers = np.where(numbers < 0, -1, checked_units(kind, choice, (batch, count)))
+        numbers = np.where(numbers < 0, -1, units_of_shape(kind, choice, (batch, count)))
     return RemovablePart(kind, stream, (count,), numbers, tokens)
 
 
-def checked_units(kind: str, numbers: Tensor, shape: tuple[int, ...]) -> np.ndarray:
+def units_of_shape(kind: str, numbers: Tensor, shape: tuple[int, ...]) -> np.ndarray:
     """Validate the units that were given as a tensor."""
     if tuple(numbers.shape) != shape:
         raise WhyformerError(f"units of the {kind} have shape {tuple(numbers.shape)}, not {shape}.")

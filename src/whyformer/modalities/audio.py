@@ -18,7 +18,7 @@ from whyformer.inputs.chunks import decoder_beginning
 from whyformer.inputs.layouts import Frames, SoundLayout, Spectrogram
 from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.sound import SOUND_SUFFIXES, Sound, is_sound, sound_of
-from whyformer.modalities.sound_layouts import FRAMES, SPECTROGRAM
+from whyformer.modalities.sound_layouts import FRAME_KIND, SPECTROGRAM_KIND
 from whyformer.modalities.written import token_ids, written_of
 from whyformer.models.input_tensors import SOUND_INPUTS
 from whyformer.models.loading import LoadedModel
@@ -222,5 +222,5 @@ MODALITY = Modality(
     not_a_text="a sound file, and this model takes a text: choose a model for audio",
     is_prompt=True,
     pool=pool,
-    layouts={Frames: FRAMES, Spectrogram: SPECTROGRAM},
+    layouts={Frames: FRAME_KIND, Spectrogram: SPECTROGRAM_KIND},
 )

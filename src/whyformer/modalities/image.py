@@ -22,9 +22,9 @@ from whyformer.inputs.layouts import Box, Patches, covered_box
 from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.parts import real_grid
 from whyformer.inputs.read import image_of, point_or_box, two_of
-from whyformer.inputs.removable import PartRemoval, PartUnits, RemovablePart, TraceRemoval, checked_units
+from whyformer.inputs.removable import PartRemoval, PartUnits, RemovablePart, TraceRemoval, units_of_shape
 from whyformer.inputs.road_imputation import imputed
-from whyformer.modalities.picture_layouts import PATCHES
+from whyformer.modalities.picture_layouts import PATCH_KIND
 from whyformer.modalities.text import text_stream, word_count
 from whyformer.modalities.written import written_of
 from whyformer.models.families import FAMILIES
@@ -168,7 +168,7 @@ def _shortened(image: Image.Image, processor: Any) -> Image.Image:
     return image.crop((spare, 0, width - spare, height) if width > height else (0, spare, width, height - spare))
 
 
-def places_of(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
+def _removable(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
     """The pixels without padding, and the patch of each."""
     inputs = trace.question.inputs
     pixels = inputs["pixel_values"]
@@ -186,7 +186,7 @@ def places_of(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart
         patches[row, :high, :wide] = down[:, None] * columns + right
     numbers = np.where(mask, patches, -1)
     if isinstance(choice := units.get("image"), Tensor):
-        numbers = np.where(mask, checked_units("image", choice, (batch, height, width)), -1)
+        numbers = np.where(mask, units_of_shape("image", choice, (batch, height, width)), -1)
     elif choice == "superpixel":
         numbers = np.where(mask, np.stack([superpixels(one) for one in pixels]), -1)
     tokens = np.where(patches < 0, -1, patches + place.first)
@@ -203,7 +203,7 @@ def superpixels(picture: Tensor) -> np.ndarray:
     return segments
 
 
-def without(inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
+def _without(inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
     """Fill the pixels that are not kept."""
     return {"pixel_values": _filled(inputs["pixel_values"], kept, removal.fill)}
 
@@ -243,6 +243,6 @@ MODALITY = Modality(
     suffixes=IMAGE_SUFFIXES,
     files=("picture", "pictures"),
     not_a_text="an image file, and this model takes a text: choose a model for images, or give (picture, text)",
-    removal=PartRemoval(places_of, without),
-    layouts={Patches: PATCHES},
+    removal=PartRemoval(_removable, _without),
+    layouts={Patches: PATCH_KIND},
 )

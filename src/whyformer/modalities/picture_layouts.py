@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
@@ -19,8 +21,10 @@ from whyformer.render.view import PartView, PictureView, data_uri, legend_view, 
 if TYPE_CHECKING:
     from whyformer.results.part import Part
 
+BLOCKS_ON_A_SIDE = 8  # that a page can remove
 
-def figure(part: Part, space: Space) -> Image.Image:
+
+def _figure(part: Part, space: Space) -> Image.Image:
     """Draw the heatmap over the picture, and the original beside it if wanted."""
     if not space.has_original or space.side is None:
         return overlay(part, longest_side=space.side)
@@ -29,7 +33,7 @@ def figure(part: Part, space: Space) -> Image.Image:
     return canvas.side_by_side([original(layout, side), overlay(part, longest_side=side)])
 
 
-def view(part: Part, side: int, units: TextUnits) -> PartView:
+def _view(part: Part, side: int, units: TextUnits) -> PartView:
     """The picture beside its heatmap."""
     layout = picture_layout(part)
     shown = display_side(layout, side)
@@ -70,6 +74,16 @@ def _patch_places(layout: Patches) -> Iterator[dict[str, Any]]:
         yield {"row": index // layout.columns + 1, "column": index % layout.columns + 1}
 
 
+def _blocks(part: Part) -> Iterator[tuple[str, Sequence[int]]]:
+    """Blocks of patches: single patches of a fine grid hardly matter."""
+    assert isinstance(part.layout, Patches)
+    rows, columns = part.layout.rows, part.layout.columns
+    side = ceil(max(rows, columns) / BLOCKS_ON_A_SIDE)
+    for top, left in product(range(0, rows, side), range(0, columns, side)):
+        own = product(range(top, min(top + side, rows)), range(left, min(left + side, columns)))
+        yield f"block at row {top + 1}, column {left + 1}", [row * columns + column for row, column in own]
+
+
 def _region_lines(part: Part, width: int) -> list[str]:
     return [*shades(part), shade_key(part), *region_list(part)]
 
@@ -87,31 +101,32 @@ def _region_places(layout: Boxes) -> Iterator[dict[str, Any]]:
         yield {"left": left, "top": top, "right": right, "bottom": bottom}
 
 
-PATCHES = LayoutKind(
+PATCH_KIND = LayoutKind(
     name="patches",
     fields=("image", "rows", "columns", "box", "outline"),
     units=("patch", "token"),
     to_fields=_patches_to_fields,
     from_fields=_patches_from_fields,
     places=_patch_places,
-    figure=figure,
+    figure=_figure,
     lines=_patch_lines,
     coloured=_coloured_patches,
-    view=view,
+    view=_view,
+    groups=_blocks,
     whole="the picture",
     is_narrow=True,
 )
-BOXES = LayoutKind(
+BOX_KIND = LayoutKind(
     name="boxes",
     fields=("image", "boxes"),
     units=("region", "token"),
     to_fields=lambda layout: {"boxes": [list(map(float, box)) for box in layout.boxes]},
     from_fields=_boxes_from_fields,
     places=_region_places,
-    figure=figure,
+    figure=_figure,
     lines=_region_lines,
     coloured=_coloured_regions,
-    view=view,
+    view=_view,
     unit="region",
     whole=None,
     is_narrow=True,

@@ -20,7 +20,7 @@ from whyformer.inputs.layouts import Boxes
 from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import Regions, regions_of, two_of
 from whyformer.inputs.removable import PartRemoval, PartUnits, RemovablePart, TraceRemoval, token_line
-from whyformer.modalities.picture_layouts import BOXES
+from whyformer.modalities.picture_layouts import BOX_KIND
 from whyformer.modalities.text import text_stream, word_count
 from whyformer.models.family import JOINT
 from whyformer.models.input_tensors import REGION_INPUTS
@@ -73,14 +73,14 @@ def lay_out(regions: Regions, row: int, forward: ForwardBatch, place: PartPlace,
     return ScoredLayout("image", boxes, scores[place.first : place.first + boxes.size])
 
 
-def places_of(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
+def _removable(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
     """The regions without padding."""
     mask = trace.question.inputs.get("visual_attention_mask")
     may_go = trace.masks[place.stream][:, place.first :] if mask is None else mask.bool()
     return token_line("regions", place.stream, place.first, may_go, units)
 
 
-def without(inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
+def _without(inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
     """Delete the regions that are not kept."""
     own = {name: inputs[name] for name in REGION_INPUTS if name in inputs}
     return deleted(own, kept == 0, REGION_INPUTS)
@@ -108,6 +108,6 @@ MODALITY = Modality(
     arrays=lambda regions: (regions.image, regions.boxes, regions.features),
     suffixes=frozenset({".npz"}),
     files=("file of regions", "files of regions"),
-    removal=PartRemoval(places_of, without),
-    layouts={Boxes: BOXES},
+    removal=PartRemoval(_removable, _without),
+    layouts={Boxes: BOX_KIND},
 )

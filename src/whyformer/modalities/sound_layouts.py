@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from whyformer.results.part import Part
 
 
-def figure(part: Part, space: Space) -> Image.Image:
+def _figure(part: Part, space: Space) -> Image.Image:
     """Draw the sound on an axis of seconds."""
     return sound_picture(part, space.width)
 
 
-def lines(part: Part, width: int) -> list[str]:
+def _lines(part: Part, width: int) -> list[str]:
     """The sound in characters, and its strongest moments."""
     return [*sound_lines(part, width), shade_key(part), *moment_list(part)]
 
 
-def coloured(part: Part, width: int, units: TextUnits) -> list[Text]:
+def _coloured(part: Part, width: int, units: TextUnits) -> list[Text]:
     """The sound in coloured characters, and its strongest moments."""
     return [*coloured_sound(part, min(width, COLOURED_WIDTH)), *map(Text, moment_list(part)), range_line(part)]
 
@@ -77,24 +77,25 @@ def _cell_places(layout: Spectrogram) -> Iterator[dict[str, Any]]:
             yield {"from_second": since, "to_second": until, "from_hertz": low, "to_hertz": high}
 
 
-FRAMES = LayoutKind(
+FRAME_KIND = LayoutKind(
     name="frames",
     fields=("samples", "rate", "count", "first", "step"),
     units=("frame", "token"),
     to_fields=lambda layout: {"count": int(layout.count), **_times(layout)},
     from_fields=_frames_from_fields,
     places=_frame_places,
-    figure=figure,
-    lines=lines,
-    coloured=coloured,
+    figure=_figure,
+    lines=_lines,
+    coloured=_coloured,
     view=_view,
+    noun="sound",
     unit="moment",
     whole="the sound",
     ground="page",
     samples=lambda layout: np.asarray(layout.sound.samples),
 )
-SPECTROGRAM = replace(
-    FRAMES,
+SPECTROGRAM_KIND = replace(
+    FRAME_KIND,
     name="spectrogram",
     fields=("samples", "rate", "columns", "first", "step", "edges"),
     units=("patch", "token"),

@@ -18,7 +18,7 @@ from whyformer.inputs.layouts import WordPieces
 from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import text_of, two_of
 from whyformer.inputs.removable import PartRemoval, PartUnits, RemovablePart, TraceRemoval, token_line
-from whyformer.modalities.word_pieces import WORD_PIECES
+from whyformer.modalities.word_pieces import WORD_PIECE_KIND
 from whyformer.modalities.written import token_ids, written_of
 from whyformer.models.families import FAMILIES
 from whyformer.models.family import JOINT
@@ -79,7 +79,7 @@ def lay_out(chunk: Chunk, row: int, forward: ForwardBatch, place: PartPlace, sco
     return ScoredLayout(name, chunk.layout, scores[torch.tensor(chunk.positions, dtype=torch.long)])
 
 
-def places_of(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
+def _removable(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
     """The word pieces, except the read-out token, which is never removed."""
     count = trace.question.inputs["input_ids"].shape[-1]
     may_go, bridge = trace.masks[place.stream][:, :count].clone(), trace.question.bridge
@@ -92,7 +92,7 @@ def places_of(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart
     return token_line("text", place.stream, 0, may_go, units)
 
 
-def without(inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
+def _without(inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
     """Erase the word pieces that are not kept."""
     own = {name: inputs[name] for name in TEXT_INPUTS if name in inputs}
     # A multiple-choice head has an axis of one choice.
@@ -142,6 +142,6 @@ MODALITY = Modality(
     read=text_of,
     suffixes=frozenset({".txt"}),
     files=("text", "texts"),
-    removal=PartRemoval(places_of, without),
-    layouts={WordPieces: WORD_PIECES},
+    removal=PartRemoval(_removable, _without),
+    layouts={WordPieces: WORD_PIECE_KIND},
 )

@@ -299,7 +299,7 @@ def _places(layout: Tubelets) -> Iterator[dict[str, Any]]:
                 yield {"from_frame": first + 1, "to_frame": last + 1, "row": row, "column": column}
 
 
-TUBELETS = LayoutKind(
+TUBELET_KIND = LayoutKind(
     name="tubelets",
     fields=("image", "numbers", "rate", "steps", "rows", "columns", "box"),
     units=("patch", "token"),

@@ -18,7 +18,7 @@ from whyformer.inputs.layouts import Box, covered_box
 from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import check_file, image_of
 from whyformer.modalities import image
-from whyformer.modalities.tubelets import TUBELETS, Tubelets
+from whyformer.modalities.tubelets import TUBELET_KIND, Tubelets
 from whyformer.models.families import FAMILIES
 from whyformer.models.loading import LoadedModel
 from whyformer.models.pictures import WHOLE
@@ -208,5 +208,5 @@ MODALITY = Modality(
     suffixes=frozenset({".avi", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".webm"}),
     files=("video", "videos"),
     not_a_text="a video file, and this model takes a text: choose a model for videos",
-    layouts={Tubelets: TUBELETS},
+    layouts={Tubelets: TUBELET_KIND},
 )

@@ -11,6 +11,7 @@ from PIL import Image
 from rich.text import Text
 
 from whyformer.inputs.layouts import WordPieces
+from whyformer.inputs.words import tokens_by_word
 from whyformer.render import canvas
 from whyformer.render.canvas import Chip
 from whyformer.render.cells import range_line, style
@@ -30,7 +31,7 @@ LEAST_SHOWN = 0.08
 TAB_STOPS = 12  # words of a text that the Tab key reaches, the strongest
 
 
-def figure(part: Part, space: Space) -> Image.Image:
+def _figure(part: Part, space: Space) -> Image.Image:
     """Draw each text as a paragraph, with words on the colours of their scores."""
     assert isinstance(part.layout, WordPieces)
     scale = part_scale(part, space.units)
@@ -50,7 +51,7 @@ def _chips(scale: Scale, text: Sequence[ScoredSpan]) -> list[Chip]:
     )
 
 
-def lines(part: Part, width: int) -> list[str]:
+def _lines(part: Part, width: int) -> list[str]:
     """The words with the highest and, if negative, the lowest scores, with positions in long texts.
 
     Positions count from 1 within each text.
@@ -75,12 +76,12 @@ def _place(word: Word, place: int, counts: Mapping[int, int]) -> str:
     return f"  (word {place}{text})"
 
 
-def coloured(part: Part, width: int, units: TextUnits) -> list[Text]:
+def _coloured(part: Part, width: int, units: TextUnits) -> list[Text]:
     """The texts on the colours of their scores, and the strongest words of long ones."""
     assert isinstance(part.layout, WordPieces)
     texts = [_coloured_text(part, segment, units) for segment in range(len(part.layout.texts))]
     is_cut = any(len(text) > MOST_CHARACTERS for text in part.layout.texts)
-    return [*texts, *(map(Text, lines(part, width)) if is_cut else ()), range_line(part, units)]
+    return [*texts, *(map(Text, _lines(part, width)) if is_cut else ()), range_line(part, units)]
 
 
 def _coloured_text(part: Part, segment: int, units: TextUnits) -> Text:
@@ -101,7 +102,7 @@ def _coloured_text(part: Part, segment: int, units: TextUnits) -> Text:
     return Text.assemble("… " * (start > 0), text[start:end], " …" * (end < len(text)))
 
 
-def view(part: Part, side: int, units: TextUnits) -> PartView:
+def _view(part: Part, side: int, units: TextUnits) -> PartView:
     """The texts in spans, with tooltips."""
     assert isinstance(part.layout, WordPieces)
     scale = part_scale(part, units)
@@ -141,22 +142,31 @@ def _from_fields(field: Callable[..., Any]) -> WordPieces:
     )
 
 
+def _words(part: Part) -> Iterator[tuple[str, Sequence[int]]]:
+    layout = part.layout
+    assert isinstance(layout, WordPieces)
+    for (segment, start, end), tokens in tokens_by_word(layout).items():
+        yield layout.texts[segment][start:end], tokens
+
+
 def _places(layout: WordPieces) -> Iterator[dict[str, Any]]:
     for segment, (start, end) in zip(layout.segments, layout.offsets, strict=True):
         yield {"segment": segment, "start": start, "end": end}
 
 
-WORD_PIECES = LayoutKind(
+WORD_PIECE_KIND = LayoutKind(
     name="word pieces",
     fields=("texts", "segments", "offsets", "pieces"),
     units=("word", "token"),
     to_fields=_to_fields,
     from_fields=_from_fields,
     places=_places,
-    figure=figure,
-    lines=lines,
-    coloured=coloured,
-    view=view,
+    figure=_figure,
+    lines=_lines,
+    coloured=_coloured,
+    view=_view,
+    groups=_words,
+    noun="text",
     unit=None,
     whole=None,
     ground="page",

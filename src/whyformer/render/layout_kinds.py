@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,11 @@ class Space:
     most_lines: int = 400
 
 
+def token_by_token(part: Part) -> Iterator[tuple[str, Sequence[int]]]:
+    """Each token by itself."""
+    return ((name, [token]) for token, name in enumerate(part.tokens))
+
+
 @dataclass(frozen=True)
 class LayoutKind:
     """The functions of a layout class.
@@ -58,6 +63,8 @@ class LayoutKind:
         lines: Renders a part in characters at a width, for terminals without colours.
         coloured: Renders a part in colours, at a width in characters: `coloured(part, width, units)`.
         view: Renders a part for HTML pages: `view(part, side, units)`, with a maximum size of pictures.
+        groups: Yields the tokens that a page removes together, with their name: `groups(part)`.
+        noun: What a part of this layout is called among the sources of a response.
         unit: The name of a token in sentences; None for texts, whose units can be chosen.
         whole: What the tokens divide ("the picture"): coverage is its share; None where tokens are counted.
         ground: Where its colours lie: on the page, or as a heatmap on a photo.
@@ -75,6 +82,8 @@ class LayoutKind:
     lines: Callable[[Part, int], list[str]]
     coloured: Callable[[Part, int, TextUnits], list[Text]]
     view: Callable[[Part, int, TextUnits], PartView]
+    groups: Callable[[Part], Iterator[tuple[str, Sequence[int]]]] = token_by_token
+    noun: str = "picture"
     unit: str | None = "patch"
     whole: str | None = "the patches"
     ground: BarGround = "photo"
