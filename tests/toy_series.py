@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from whyformer import LoadedModel, Part, WhyformerError
 from whyformer.extend import FAMILIES, Family, LayoutKind, Modality, modalities
-from whyformer.inputs.modality import ForwardBatch, PartPlace, ScoredLayout
+from whyformer.inputs.modality import FileKind, ForwardBatch, PartPlace, ScoredLayout
 from whyformer.inputs.removable import PartRemoval, RemovablePart, token_line
 from whyformer.render.colour import rgb, score_scale
 from whyformer.render.view import PartView, PictureView, data_uri, legend_view
@@ -129,9 +129,9 @@ modalities()["series"] = Modality(
     noise=lambda loaded_model: np.linspace(-1, 1, STEPS),
     noun="series",
     read=read,
-    suffixes=frozenset({".series"}),
-    files=("series", "series"),
-    not_a_text="a series, and this model takes a text: choose a model for series",
+    files=FileKind(
+        frozenset({".series"}), "series", "series", "a series, and this model takes a text: choose a model for series"
+    ),
     removal=PartRemoval(removable, without),
     layouts={Steps: STEP_KIND},
 )

@@ -115,7 +115,7 @@ def tab_of(task: Task) -> Tab | None:
 
 def _doing(task: Task) -> str:
     """Describe a model's input and output."""
-    kinds = modalities()[task.modality].files[1] if task.sees is None else "pictures"
+    kinds = modalities()[task.modality].files.plural if task.sees is None else "pictures"
     if task.sees is not None and task.reads_text:
         kinds = "pictures and texts"
     return f"takes {kinds} and answers with {task.description}"

@@ -129,22 +129,23 @@ def _files(source: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
     folder = source.argument
     if source.content is not None or not os.path.isdir(folder):
         return []
-    modality = modalities()[model.task.modality]
-    (one, several), suffixes = modality.files, modality.suffixes
+    kind = modalities()[model.task.modality].files
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and entry.name[0] != ".")
-    files = [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
+    files = [name for name in names if os.path.splitext(name)[1].lower() in kind.suffixes]
     if not files and model.task.is_text_only and not re.search(r"[/\\]", folder):
         return []  # a word that is also the name of a folder
     if not files:
         raise WhyformerError(
-            f"The folder {folder!r} has no {several} ({', '.join(sorted(suffixes))}), and {model.name} takes {several}."
+            f"The folder {folder!r} has no {kind.plural} ({', '.join(sorted(kind.suffixes))}), and {model.name} takes "
+            f"{kind.plural}."
         )
     if len(files) > MOST_FOLDER_FILES:
         raise WhyformerError(
-            f"The folder {folder!r} has {len(files)} {several}, more than the limit of {MOST_FOLDER_FILES}: name "
+            f"The folder {folder!r} has {len(files)} {kind.plural}, more than the limit of {MOST_FOLDER_FILES}: name "
             f"some of them, such as {os.path.join(folder, files[0][:1] + '*')}."
         )
     others = len(names) - len(files)
     note = f", {others} other file{'s' * (others > 1)} left out" if others else ""
-    announce(f"{safe(folder)}: {len(files)} {several if len(files) > 1 else one}{note}.", quiet=quiet, err=True)
+    what = kind.plural if len(files) > 1 else kind.singular
+    announce(f"{safe(folder)}: {len(files)} {what}{note}.", quiet=quiet, err=True)
     return [Input(os.path.join(folder, name)) for name in files]

@@ -93,7 +93,7 @@ def example_of(
             f"--text needs a model that reads pictures with text, and {model.name} does not: leave it out."
         )
     if pair is not None and not model.task.is_text_only:
-        what = "pictures" if model.task.sees is not None else modalities()[model.task.modality].files[1]
+        what = "pictures" if model.task.sees is not None else modalities()[model.task.modality].files.plural
         raise WhyformerError(
             f"--pair is a second text, and {model.name} reads {what}: choose a text model, such as --model mini-bert."
         )
@@ -200,8 +200,8 @@ def _file(source: Input, model: LoadedModel) -> Path:
     from whyformer.inputs.modality import modalities
 
     if source.content is not None or not (os.path.isfile(source.argument) or _looks_like_a_path(source.argument)):
-        one, several = modalities()[model.task.modality].files
-        raise WhyformerError(f"{model.name} reads {several}: give a {one} file, not {source.title!r}.")
+        kind = modalities()[model.task.modality].files
+        raise WhyformerError(f"{model.name} reads {kind.plural}: give a {kind.singular} file, not {source.title!r}.")
     return Path(source.argument)
 
 
@@ -247,7 +247,8 @@ def _looks_like_a_path(argument: str) -> bool:
     from whyformer.inputs.modality import modalities
 
     suffix = os.path.splitext(argument)[1].lower()
-    has_suffix = suffix in TABLE_SUFFIXES or any(suffix in modality.suffixes for modality in modalities().values())
+    known = [TABLE_SUFFIXES, *(modality.files.suffixes for modality in modalities().values())]
+    has_suffix = any(suffix in suffixes for suffixes in known)
     return has_suffix or bool(re.search(r"[/\\]", argument) and not re.search(r"\s", argument))
 
 

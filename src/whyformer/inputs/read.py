@@ -243,7 +243,8 @@ def _other_kind(file: str) -> str:
     from whyformer.inputs.modality import modalities  # which read by this module
 
     suffix = os.path.splitext(file)[1].lower()
-    kinds = (modality.not_a_text for modality in modalities().values() if suffix in modality.suffixes)
+    files = [modality.files for modality in modalities().values()]
+    kinds = (kind.not_a_text for kind in files if suffix in kind.suffixes)
     return next(filter(None, kinds), "a file: pass a Path to read its text")
 
 

@@ -16,7 +16,7 @@ from whyformer.axes import Inputs, StreamScores
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import decoder_beginning
 from whyformer.inputs.layouts import Frames, SoundLayout, Spectrogram
-from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
+from whyformer.inputs.modality import FileKind, ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.sound import SOUND_SUFFIXES, Sound, is_sound, sound_of
 from whyformer.modalities.sound_layouts import FRAME_KIND, SPECTROGRAM_KIND
 from whyformer.modalities.written import token_ids, written_of
@@ -214,12 +214,12 @@ MODALITY = Modality(
     length,
     noise,
     noun="sound",
+    files=FileKind(
+        SOUND_SUFFIXES, "sound", "sounds", "a sound file, and this model takes a text: choose a model for audio"
+    ),
     read=partial(sound_of, rate=None),
     types=(Sound,),
     arrays=lambda sound: (sound.samples, [sound.rate]),
-    suffixes=SOUND_SUFFIXES,
-    files=("sound", "sounds"),
-    not_a_text="a sound file, and this model takes a text: choose a model for audio",
     is_prompt=True,
     pool=pool,
     layouts={Frames: FRAME_KIND, Spectrogram: SPECTROGRAM_KIND},

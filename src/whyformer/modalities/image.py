@@ -19,7 +19,7 @@ from whyformer.files import IMAGE_SUFFIXES
 from whyformer.inputs.chunks import whole_text
 from whyformer.inputs.fills import Fill, blanked
 from whyformer.inputs.layouts import Box, Patches, covered_box
-from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
+from whyformer.inputs.modality import FileKind, ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.parts import real_grid
 from whyformer.inputs.read import image_of, point_or_box, two_of
 from whyformer.inputs.removable import PartRemoval, PartUnits, RemovablePart, TraceRemoval, units_of_shape
@@ -237,12 +237,15 @@ MODALITY = Modality(
     encode,
     noise=noise,
     noun="picture",
+    files=FileKind(
+        IMAGE_SUFFIXES,
+        "picture",
+        "pictures",
+        "an image file, and this model takes a text: choose a model for images, or give (picture, text)",
+    ),
     read=image_of,
     types=(Image.Image,),
     arrays=lambda picture: (picture,),
-    suffixes=IMAGE_SUFFIXES,
-    files=("picture", "pictures"),
-    not_a_text="an image file, and this model takes a text: choose a model for images, or give (picture, text)",
     removal=PartRemoval(_removable, _without),
     layouts={Patches: PATCH_KIND},
 )

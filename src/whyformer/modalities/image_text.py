@@ -8,7 +8,7 @@ from typing import Any
 from whyformer.axes import Inputs
 from whyformer.files import IMAGE_SUFFIXES
 from whyformer.inputs.image_prompt import ImagePrompt, image_inputs, image_prompt_of, prompt_chunk
-from whyformer.inputs.modality import Modality
+from whyformer.inputs.modality import FileKind, Modality
 from whyformer.modalities.image import noise
 from whyformer.models.loading import LoadedModel
 
@@ -31,6 +31,5 @@ MODALITY = Modality(
     encode=encode,
     noise=noise,
     noun="picture",
-    suffixes=IMAGE_SUFFIXES,
-    files=("picture", "pictures"),
+    files=FileKind(IMAGE_SUFFIXES, "picture", "pictures"),
 )

@@ -17,7 +17,7 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import whole_text
 from whyformer.inputs.fills import deleted
 from whyformer.inputs.layouts import Boxes
-from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
+from whyformer.inputs.modality import FileKind, ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import Regions, regions_of, two_of
 from whyformer.inputs.removable import PartRemoval, PartUnits, RemovablePart, TraceRemoval, token_line
 from whyformer.modalities.picture_layouts import BOX_KIND
@@ -103,11 +103,10 @@ MODALITY = Modality(
     encode,
     noise=noise,
     noun="regions",
+    files=FileKind(frozenset({".npz"}), "file of regions", "files of regions"),
     read=regions_of,
     types=(Regions,),
     arrays=lambda regions: (regions.image, regions.boxes, regions.features),
-    suffixes=frozenset({".npz"}),
-    files=("file of regions", "files of regions"),
     removal=PartRemoval(_removable, _without),
     layouts={Boxes: BOX_KIND},
 )

@@ -15,7 +15,7 @@ from whyformer.inputs.chunks import Chunk, check_ids, chunks_of, length_limit, p
 from whyformer.inputs.fills import erased
 from whyformer.inputs.image_prompt import has_picture
 from whyformer.inputs.layouts import WordPieces
-from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
+from whyformer.inputs.modality import FileKind, ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import text_of, two_of
 from whyformer.inputs.removable import PartRemoval, PartUnits, RemovablePart, TraceRemoval, token_line
 from whyformer.modalities.word_pieces import WORD_PIECE_KIND
@@ -139,9 +139,8 @@ MODALITY = Modality(
     lay_out,
     encode,
     noun="text",
+    files=FileKind(frozenset({".txt"}), "text", "texts"),
     read=text_of,
-    suffixes=frozenset({".txt"}),
-    files=("text", "texts"),
     removal=PartRemoval(_removable, _without),
     layouts={WordPieces: WORD_PIECE_KIND},
 )

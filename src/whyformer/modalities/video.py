@@ -15,7 +15,7 @@ from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.extras import extra
 from whyformer.inputs.layouts import Box, covered_box
-from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
+from whyformer.inputs.modality import FileKind, ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import check_file, image_of
 from whyformer.modalities import image
 from whyformer.modalities.tubelets import TUBELET_KIND, Tubelets
@@ -205,8 +205,11 @@ MODALITY = Modality(
     encode,
     noise=noise,
     noun="video",
-    suffixes=frozenset({".avi", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".webm"}),
-    files=("video", "videos"),
-    not_a_text="a video file, and this model takes a text: choose a model for videos",
+    files=FileKind(
+        frozenset({".avi", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".webm"}),
+        "video",
+        "videos",
+        "a video file, and this model takes a text: choose a model for videos",
+    ),
     layouts={Tubelets: TUBELET_KIND},
 )
