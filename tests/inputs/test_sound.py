@@ -14,8 +14,7 @@ from whyformer import Sound, WhyformerError
 from whyformer.inputs.encode import encode
 from whyformer.inputs.layouts import Frames, Spectrogram
 from whyformer.inputs.sound import sound_of
-from whyformer.modalities.audio import mel_edges, sum_over_frames, wave_steps
-from whyformer.models.structure import wave_frames
+from whyformer.modalities.audio import mel_edges, sum_over_frames, wave_frames, wave_steps
 
 
 def write_wave(path, samples, *, rate=RATE, width=2, channels=1):

@@ -38,7 +38,7 @@ class EncodedExample:
 
     @property
     def length(self) -> int | None:
-        """A length that all examples of a batch must share, such as the samples of a sound; None if they are padded."""
+        """A length that all examples of a batch must share; None if they are padded."""
         known = modalities()
         lengths = ((known[name].length, part) for name, part in self.parts.items())
         return next((length(part) for length, part in lengths if length is not None), None)

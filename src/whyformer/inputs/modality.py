@@ -84,7 +84,7 @@ class Modality:
         read: Reads an example, a file or an object; None where only `encode` can, since it depends on the model.
         types: The classes of examples that audit files identify by a digest.
         arrays: Returns the arrays of an example that `read` returned, to compute its digest from.
-        is_prompt: Whether an example is a prompt by itself, to which a decoder responds (a sound, by its transcript).
+        is_prompt: Whether an example is a prompt by itself, to which a decoder responds, as it transcribes speech.
         pool: Sums scores of the input itself over tokens where `lay_out` cannot: `pool(model, scores)` by stream.
         removal: How its parts are removed by methods that run the model without them; None if they cannot be.
         layouts: How its layouts are drawn, ranked and stored, by class.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.axes import Inputs, StreamScores
-from whyformer.errors import WhyformerError
+from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.inputs.chunks import decoder_beginning
 from whyformer.inputs.layouts import Frames, SoundLayout, Spectrogram
 from whyformer.inputs.modality import FileKind, ForwardBatch, Modality, PartPlace, ScoredLayout
@@ -22,7 +22,7 @@ from whyformer.modalities.sound_layouts import FRAME_KIND, SPECTROGRAM_KIND
 from whyformer.modalities.written import token_ids, written_of
 from whyformer.models.input_tensors import SOUND_INPUTS
 from whyformer.models.loading import LoadedModel
-from whyformer.models.structure import config_of, device_of, dtype_of, sound_prefix, spectrum_grid, wave_frames
+from whyformer.models.structure import config_of, device_of, dtype_of
 
 SPECTRUM_WINDOW, SPECTRUM_STEP = 0.025, 0.01  # seconds; window and hop of AST's and Whisper's extractors
 LOWEST = 20.0  # hertz; lower edge of AST's mel filters
@@ -118,7 +118,7 @@ def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartP
     stream = next((stream for stream in ("spectrogram", "frames", "audio") if stream in lengths), None)
     if stream is None or not any(name in inputs for name in SOUND_INPUTS):
         return None
-    first = sound_prefix(model, inputs, lengths[stream])
+    first = _prefix(model, inputs, lengths[stream])
     return PartPlace("sound", stream, first, lengths[stream] - first)
 
 
@@ -148,6 +148,36 @@ def audio_layout(model: nn.Module, inputs: Inputs, clip: AudioClip, count: int) 
     return _spectrogram(model, values, clip, count)
 
 
+def wave_frames(model: nn.Module) -> tuple[int, int]:
+    """Receptive field and stride of a sound's tokens, in samples."""
+    config = config_of(model)
+    kernels, strides = getattr(config, "conv_kernel", None), getattr(config, "conv_stride", None)
+    if not kernels or not strides:
+        raise UnsupportedModel(
+            f"{type(model).__name__} does not state how it splits a sound: set its config.conv_kernel and conv_stride."
+        )
+    window, step = 1, 1
+    for kernel, stride in zip(kernels, strides, strict=True):
+        window, step = window + (kernel - 1) * step, step * stride
+    return window, step
+
+
+def _spectrum_grid(model: nn.Module, times: int, bins: int) -> tuple[int, int]:
+    """Rows (bands) and columns of the patches of a spectrogram."""
+    config = config_of(model)
+    size, across, up = config.patch_size, config.time_stride, config.frequency_stride
+    return (bins - size) // up + 1, (times - size) // across + 1
+
+
+def _prefix(model: nn.Module, inputs: Inputs, tokens: int) -> int:
+    """Number of tokens before those of a sound: AST's class and distillation tokens."""
+    values = inputs.get("input_values")
+    if not isinstance(values, Tensor) or values.dim() != 3 or tokens == values[0].numel():
+        return 0
+    bands, columns = _spectrum_grid(model, *values.shape[1:])
+    return tokens - bands * columns
+
+
 def wave_steps(model: nn.Module, samples: int, count: int, rate: int) -> tuple[float, float]:
     """Start of the first frame of samples and duration of each, in seconds, centred on its receptive field."""
     window, stride = wave_frames(model)
@@ -172,7 +202,7 @@ def _spectrogram(model: nn.Module, values: Tensor, clip: AudioClip, count: int) 
     times, bins = values.shape[1:]
     config, is_raw = config_of(model), count == times * bins
     size, across, up = (1, 1, 1) if is_raw else (config.patch_size, config.time_stride, config.frequency_stride)
-    rows, columns = (bins, times) if is_raw else spectrum_grid(model, times, bins)
+    rows, columns = (bins, times) if is_raw else _spectrum_grid(model, times, bins)
     middle = (size - 1) / 2 * clip.hop + SPECTRUM_WINDOW / 2
     step = across * clip.hop
     edges = mel_edges(bins, clip.sound.rate / 2, np.arange(rows + 1) * up + (size - 1) / 2 - up / 2)

@@ -52,7 +52,7 @@ class SpanView:
 class PictureView:
     """Data URIs of the two pictures, the description of the second, and the scores of its numbered regions.
 
-    A sound has a single, wide picture.
+    What is drawn with its scores has a single, wide picture.
     """
 
     original: str

@@ -58,7 +58,7 @@ class PartScores:
     """A part of a prompt that is not a text: the layout of its tokens, and its scores for each row of the response.
 
     Args:
-        layout: The layout of its tokens: patches of a picture, frames of a sound.
+        layout: The layout of its tokens, such as patches of a picture.
         scores: A float32 array [row, token].
 
     Raises:
