@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -13,8 +13,10 @@ from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:
+    from whyformer.inputs.encode import EncodedExample
     from whyformer.inputs.fills import Erasure, Fill
     from whyformer.inputs.modality import PartPlace
+    from whyformer.models.loading import LoadedModel
     from whyformer.tracing.trace import Trace
 
 UnitKind = Literal["token", "word", "superpixel"]
@@ -62,10 +64,13 @@ class PartRemoval:
         places: Returns the removable places and their units: `places(trace, place, units)`.
         without: Returns its inputs at every step, without the places that are not kept: `without(inputs, kept,
             removal)`, where `kept` [step, example, *shape] is 1 for places that are kept.
+        options: Resolves options of methods by the model's processor: `options(options, loaded_model, inputs,
+            encoded)`, where `encoded` are the examples or empty; None if there are none to resolve.
     """
 
     places: Callable[[Trace, PartPlace, PartUnits], RemovablePart]
     without: Callable[[Inputs, Tensor, TraceRemoval], Inputs]
+    options: Callable[[Mapping[str, Any], LoadedModel, Inputs, Sequence[EncodedExample]], dict[str, Any]] | None = None
 
 
 def token_line(kind: str, stream: str, first: int, may_go: Tensor, units: PartUnits) -> RemovablePart:

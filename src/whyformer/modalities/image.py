@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -17,7 +17,8 @@ from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.files import IMAGE_SUFFIXES
 from whyformer.inputs.chunks import whole_text
-from whyformer.inputs.fills import Fill, blanked
+from whyformer.inputs.encode import EncodedExample
+from whyformer.inputs.fills import Colour, Fill, blanked, fill_colour
 from whyformer.inputs.layouts import Box, Patches, covered_box
 from whyformer.inputs.modality import FileKind, ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.parts import real_grid
@@ -208,6 +209,16 @@ def _without(inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
     return {"pixel_values": _filled(inputs["pixel_values"], kept, removal.fill)}
 
 
+def _options(
+    options: Mapping[str, Any], loaded_model: LoadedModel, inputs: Inputs, encoded: Sequence[EncodedExample]
+) -> dict[str, Any]:
+    """The colour of removed pixels, after the processor's normalisation."""
+    fill = options.get("fill", "mean")
+    if "pixel_values" not in inputs or not isinstance(fill, str) or fill not in ("black", "mean"):
+        return {}
+    return {"fill": fill_colour(cast(Colour, fill), loaded_model.image_processor)}
+
+
 def _filled(pixels: Tensor, kept: Tensor, fill: Fill | Tensor) -> StepPixels:
     colour = fill if isinstance(fill, Tensor) else torch.zeros(1, 1, 1)
     if kept.dtype != torch.bool:
@@ -246,6 +257,6 @@ MODALITY = Modality(
     read=image_of,
     types=(Image.Image,),
     arrays=lambda picture: (picture,),
-    removal=PartRemoval(_removable, _without),
+    removal=PartRemoval(_removable, _without, _options),
     layouts={Patches: PATCH_KIND},
 )
