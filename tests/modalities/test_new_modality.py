@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,16 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+import whyformer
 from registries import registries_kept
 from whyformer import Explanation, Part, WhyformerError, explain, explain_batch
 from whyformer.cli.input_sources import open_inputs
 from whyformer.cli.inputs import example_of, read_inputs
 from whyformer.render.terminal import plain_explanation
 
+SOURCE = Path(whyformer.__file__).parent
+# Where sounds are read, and where surveys have cues of their own in them.
+KNOWING = {"inputs/layouts.py", "surveys/sound_cues.py", "surveys/scored_samples.py"}
 VALUES = [-1.0, -0.5, 0.25, 0.5, 0.75, 1.0]
 
 
@@ -85,3 +90,9 @@ def test_the_command_line_takes_its_files_and_folders_of_them(series, file):
         example_of(read_inputs(["rising"])[0], None, [], model)
     with pytest.raises(WhyformerError, match="is a series, and this model takes a text: choose a model for series"):
         explain(str(file), "mini-bert")
+
+
+def test_no_other_code_names_the_layouts_of_sounds_and_videos():
+    names = re.compile(r"\b(Frames|Spectrogram|Tubelets)\b")
+    knowing = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if names.search(path.read_text("utf-8"))}
+    assert {name for name in knowing if not name.startswith("modalities/")} == KNOWING

@@ -65,7 +65,7 @@ class PartRemoval:
         without: Returns its inputs at every step, without the places that are not kept: `without(inputs, kept,
             removal)`, where `kept` [step, example, *shape] is 1 for places that are kept.
         options: Resolves options of methods by the model's processor: `options(options, loaded_model, inputs,
-            encoded)`, where `encoded` are the examples or empty; None if there are none to resolve.
+            encoded)`, where `encoded` are the examples or empty; None without such options.
     """
 
     places: Callable[[Trace, PartPlace, PartUnits], RemovablePart]

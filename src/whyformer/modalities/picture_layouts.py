@@ -25,7 +25,7 @@ BLOCKS_ON_A_SIDE = 8  # that a page can remove
 
 
 def _figure(part: Part, space: Space) -> Image.Image:
-    """Draw the heatmap over the picture, and the original beside it if wanted."""
+    """Draw the heatmap over the picture, next to the original if `has_original`."""
     if not space.has_original or space.side is None:
         return overlay(part, longest_side=space.side)
     layout = picture_layout(part)
@@ -34,7 +34,7 @@ def _figure(part: Part, space: Space) -> Image.Image:
 
 
 def _view(part: Part, side: int, units: TextUnits) -> PartView:
-    """The picture beside its heatmap."""
+    """The picture next to its heatmap."""
     layout = picture_layout(part)
     shown = display_side(layout, side)
     picture = PictureView(

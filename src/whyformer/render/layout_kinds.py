@@ -68,8 +68,13 @@ class LayoutKind:
         unit: The name of a token in sentences; None for texts, whose units can be chosen.
         whole: What the tokens divide ("the picture"): coverage is its share; None where tokens are counted.
         ground: Where its colours lie: on the page, or as a heatmap on a photo.
-        is_narrow: Whether it may stand beside other parts; others take the width of the sheet.
-        samples: Returns the float32 samples that are stored beside the picture; None without any.
+        is_narrow: Whether it may share the width of the sheet with other parts.
+        samples: Returns float32 samples to be stored; None without any.
+
+    Example:
+        >>> from whyformer.inputs.layouts import Patches
+        >>> whyformer.extend.modalities()["image"].layouts[Patches].units
+        ('patch', 'token')
     """
 
     name: str
