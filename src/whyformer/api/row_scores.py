@@ -101,5 +101,6 @@ def _encoder_parts(number: int, row: ResponseRow, attribution: Attribution, trac
     if place is not None and modality.lay_out is not None:
         none = torch.zeros(lengths[place.stream])
         scores = attribution[place.stream][number].float().cpu() if place.stream in attribution else none
-        laid_out = modality.lay_out(part, number, ForwardBatch(question.model, question.inputs), place, scores)
+        example = number if question.batch > 1 else 0  # several rows may share a pass
+        laid_out = modality.lay_out(part, example, ForwardBatch(question.model, question.inputs), place, scores)
         yield laid_out.name, Part(laid_out.layout, laid_out.scores.numpy())
