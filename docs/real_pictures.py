@@ -19,9 +19,9 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 import whyformer
+from whyformer.modalities.sound_picture import sound_picture
 from whyformer.render import canvas
 from whyformer.render.heatmaps import overlay
-from whyformer.render.sound_picture import sound_picture
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 from dinov2 import HEAD, read_head

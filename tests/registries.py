@@ -9,12 +9,11 @@ from whyformer.backward.kinds import OPERATION_KINDS
 from whyformer.backward.rules import RULES
 from whyformer.benchmark import PROTOCOLS
 from whyformer.data.readers import READERS
+from whyformer.inputs.modality import modalities
 from whyformer.methods.registry import METHODS
-from whyformer.modalities import tubelets  # noqa: F401  registers its layout, which must stay registered
 from whyformer.models.families import FAMILIES
-from whyformer.render.layout_kinds import LAYOUT_KINDS
 
-REGISTRIES = (METHODS, PROTOCOLS, READERS, FAMILIES, RULES, OPERATION_KINDS, LAYOUT_KINDS)
+REGISTRIES = (METHODS, PROTOCOLS, READERS, FAMILIES, RULES, OPERATION_KINDS, modalities())
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The names that extensions are written with: your own methods, architectures, rule sets, protocols and readers.
+"""The names that extensions are written with: methods, architectures, kinds of input, rule sets, protocols and readers.
 
 They are listed in `extend.pyi` and imported on first use, as those of `whyformer` are.
 """

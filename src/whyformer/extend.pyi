@@ -9,12 +9,15 @@ from .benchmark.protocols import protocol as protocol
 from .benchmark.shard import explained_labels as explained_labels
 from .data.readers import READERS as READERS
 from .data.readers import reader as reader
+from .inputs.modality import Modality as Modality
+from .inputs.modality import modalities as modalities
 from .methods.registry import Method as Method
 from .methods.registry import method as method
 from .models.families import FAMILIES as FAMILIES
 from .models.family import Family as Family
 from .models.family import Stream as Stream
 from .plugins import load_plugins as load_plugins
+from .render.layout_kinds import LayoutKind as LayoutKind
 from .tracing.attribution import Attribution as Attribution
 from .tracing.build import trace as trace
 from .tracing.describe import describe as describe

@@ -15,8 +15,6 @@ from typing import Any
 MOST_LEVELS = 100  # of nested lists and objects; deeper nesting is rejected
 # Suffixes of image files.
 IMAGE_SUFFIXES = frozenset({".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
-# Suffixes of sound files, all of which soundfile reads.
-SOUND_SUFFIXES = frozenset({".aif", ".aiff", ".flac", ".mp3", ".ogg", ".opus", ".wav"})
 
 
 @contextmanager

@@ -14,10 +14,10 @@ import whyformer
 from conftest import saved
 from tiny_sounds import RATE, WAVE_FAMILIES, loaded_ast, loaded_ctc, loaded_wave, loaded_whisper, tone
 from whyformer import Explanation, LoadedModel, WhyformerError, attribute, explain, explain_batch
-from whyformer.inputs.audio_encoding import sum_over_frames
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import encode
 from whyformer.inputs.layouts import Frames, Spectrogram
+from whyformer.modalities.audio import sum_over_frames
 
 
 @cache

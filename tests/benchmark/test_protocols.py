@@ -25,6 +25,7 @@ from whyformer.benchmark.tables import explanation_records
 from whyformer.benchmark.word_tokens import readout_tokens
 from whyformer.data import Instances, Photo, eraser, oxford_pets
 from whyformer.data.generated import scenes
+from whyformer.inputs.fills import deleted, erased
 from whyformer.methods.registry import METHODS as REGISTRY
 from whyformer.methods.registry import Method
 from whyformer.metrics.approximation import approximation_errors
@@ -43,7 +44,6 @@ from whyformer.metrics.removal import removed
 from whyformer.metrics.sanity import other_class, randomised, rank_correlation
 from whyformer.metrics.segmentation import foreground, overlap
 from whyformer.models.input_tensors import TEXT_INPUTS
-from whyformer.removal.fills import deleted, erased
 from whyformer.tracing.reads import Reads
 
 METHODS = [Choice("rollout"), Choice("random")]

@@ -26,12 +26,12 @@ from whyformer.batching import MemoryLimit
 from whyformer.benchmark import NoUsableSample, make_suite, read_suite, run_suite
 from whyformer.benchmark.tables import TABLES, read_records
 from whyformer.inputs.encode import encode
+from whyformer.inputs.fills import blank, blanked
 from whyformer.metrics.perturbation_curves import FRACTIONS, area, curves, step_logits
 from whyformer.metrics.pixel_maps import upsampled
 from whyformer.metrics.priors import centre_prior
 from whyformer.metrics.removal import removed_pixels
 from whyformer.metrics.segmentation import foreground, overlap
-from whyformer.removal.fills import blank, blanked
 
 SETTINGS = {
     "samples": 6,

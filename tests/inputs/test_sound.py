@@ -11,11 +11,10 @@ import torch
 
 from tiny_sounds import RATE, loaded_ast, loaded_wave, loaded_whisper, tone
 from whyformer import Sound, WhyformerError
-from whyformer.inputs.audio_encoding import mel_edges, sum_over_frames, wave_steps
 from whyformer.inputs.encode import encode
 from whyformer.inputs.layouts import Frames, Spectrogram
 from whyformer.inputs.sound import sound_of
-from whyformer.models.structure import wave_frames
+from whyformer.modalities.audio import mel_edges, sum_over_frames, wave_frames, wave_steps
 
 
 def write_wave(path, samples, *, rate=RATE, width=2, channels=1):

@@ -15,6 +15,7 @@ from cases import GOLDEN
 from conftest import tokenizer
 from tiny_models import IMAGE, STREAM_FAMILIES, TEXT, built
 from whyformer import WhyformerError
+from whyformer.inputs.fills import blank, blanked, deleted, erased, filler_id
 from whyformer.metrics.answers import answer_scores, answer_table, plain_answer
 from whyformer.metrics.perturbation_curves import (
     DOMAINS,
@@ -28,7 +29,6 @@ from whyformer.metrics.perturbation_curves import (
 )
 from whyformer.metrics.removal import class_token_least, groups, removable_tokens, removed, removed_pixels
 from whyformer.models.input_tensors import REGION_INPUTS, TEXT_INPUTS
-from whyformer.removal.fills import blank, blanked, deleted, erased, filler_id
 from whyformer.targets.scores import logits_of
 
 EVALUATION = GOLDEN / "evaluation"

@@ -13,6 +13,7 @@ from sklearn.metrics import auc, precision_recall_curve, precision_recall_fscore
 from test_perturbation import EVALUATION, EXPECTED, IDS, INPUTS, TEXTS
 
 from tiny_models import TEXT, built
+from whyformer.inputs.fills import erased
 from whyformer.metrics.perturbation_curves import step_logits
 from whyformer.metrics.rationale import (
     BINS,
@@ -26,7 +27,6 @@ from whyformer.metrics.rationale import (
     word_scores,
 )
 from whyformer.metrics.removal import removable_tokens
-from whyformer.removal.fills import erased
 
 SPANS = json.loads((EVALUATION / "config.json").read_text())["eraser"]["documents"]
 

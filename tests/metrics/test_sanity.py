@@ -16,6 +16,7 @@ from scipy.stats import spearmanr
 
 from tiny_models import FAMILIES, STREAM_FAMILIES, inputs_of
 from whyformer import UnsupportedModel, WhyformerError, attribute, extras
+from whyformer.inputs.road_imputation import imputed
 from whyformer.metrics.approximation import approximation_errors
 from whyformer.metrics.perturbation_curves import curves, step_logits
 from whyformer.metrics.removal import groups, removed_pixels
@@ -27,7 +28,6 @@ from whyformer.metrics.sanity import (
     stages,
 )
 from whyformer.metrics.statistics import Interval, OfTotals, holm, interval, paired_comparison
-from whyformer.removal.road_imputation import imputed
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
 

@@ -11,9 +11,7 @@ from rich.console import Console
 from tiny_sounds import tone
 from whyformer import Explanation, Part
 from whyformer.inputs.layouts import Frames, Spectrogram
-from whyformer.render import html, terminal
-from whyformer.render.colour import score_scale
-from whyformer.render.sound_picture import (
+from whyformer.modalities.sound_picture import (
     AXIS_HEIGHT,
     FREQUENCY_GUTTER,
     GRID_HEIGHT,
@@ -24,6 +22,8 @@ from whyformer.render.sound_picture import (
     sound_picture,
     tick_step,
 )
+from whyformer.render import html, terminal
+from whyformer.render.colour import score_scale
 
 SOUND = tone(1.0, loud=(0.5, 0.75), pitch=1000.0)
 

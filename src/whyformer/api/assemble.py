@@ -13,7 +13,6 @@ from torch import Tensor
 
 from whyformer.api.batch_scores import BatchScores, answer_names
 from whyformer.axes import StreamScores
-from whyformer.inputs.audio_encoding import sum_over_frames
 from whyformer.inputs.encode import EncodedExample
 from whyformer.inputs.grid_resampling import ScoredGrid, sum_grids
 from whyformer.inputs.image_prompt import ImagePrompt
@@ -52,8 +51,8 @@ class ExplainedAnswer:
 def answers(result: BatchScores, batch: Sequence[EncodedExample], task: Task) -> Iterator[ExplainedAnswer]:
     """One answer per encoded example of the batch."""
     trace, attribution, scores = result.trace, result.attribution, dict(result.scores)
-    if "samples" in scores and "audio" in scores:  # a single sample is not meaningful to a reader
-        scores["audio"] = sum_over_frames(scores.pop("samples"), trace.question.model, scores["audio"].shape[1])
+    for modality in modalities().values():
+        scores = scores if modality.pool is None else modality.pool(trace.question.model, scores)
     if not task.is_read_at_words:
         scores = _without_own_entry(scores, trace)
     target = trace.target

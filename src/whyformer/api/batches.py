@@ -52,7 +52,7 @@ def example_batches(
     device = device_of(loaded_model.model).type
     lengths = [sum(len(text.encoding["input_ids"]) for text in (one.chunk, one.written) if text) for one in encoded]
     is_text = all(one.parts.keys() <= {"text", "written", "image_text"} for one in encoded)
-    # Only equal lengths where padding is read: some sound models read it, and BLIP decodes that of a question.
+    # Only equal lengths where padding is read: some models of waves read it, and BLIP decodes that of a question.
     fixed = [one.length for one in encoded if one.length is not None]
     if fixed or hides_logits(loaded_model.model):
         lengths = fixed or lengths

@@ -15,7 +15,6 @@ from whyformer.api.checkup import Checkup
 from whyformer.api.memory_estimate import OutOfMemory, available_bytes, check_tokens, estimate_memory
 from whyformer.axes import Inputs, Logits
 from whyformer.errors import UnsupportedModel, WhyformerError, reason_of
-from whyformer.inputs.audio_encoding import audio_layout
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.modality import modalities
@@ -144,12 +143,12 @@ def _memory(model: nn.Module, tokens: int, methods: Sequence[str]) -> dict[str, 
 
 
 def _neutral(loaded_model: LoadedModel) -> tuple[EncodedExample, Target]:
-    """A sample input and its target: noise as a picture or sound, one or two plain sentences, or both."""
+    """A sample input and its target: noise, one or two plain sentences, or both."""
     if loaded_model.processor is None:
         raise WhyformerError(f"{loaded_model.name} has no processor: pass its tokenizer or image processor.")
     modality = modalities()[loaded_model.task.modality]
     seen: list[Any] = [] if modality.noise is None else [modality.noise(loaded_model)]
-    if loaded_model.task.hears:
+    if modality.is_prompt:
         return encode(loaded_model, seen, truncate=True)[0], "predicted"
     is_alone = loaded_model.tokenizer is None and not loaded_model.task.cuts_out
     parts = seen if is_alone else [*seen, *_sentences(loaded_model)]
@@ -267,7 +266,7 @@ def _default_notes(
 def _content(one: EncodedExample, probe: Trace) -> Sequence[int]:
     if one.chunk is not None and scored_stream(probe) in ("text", "source"):
         return one.chunk.positions
-    prefix = _prefix(one, probe) if scored_stream(probe) in ("image", "audio") else 0
+    prefix = _prefix(one, probe) if one.chunk is None or scored_stream(probe) == "image" else 0
     return range(prefix, probe.masks[scored_stream(probe)].shape[1])
 
 
@@ -302,11 +301,14 @@ def _special_tokens(one: EncodedExample, probe: Trace, tokenizer: Any) -> tuple[
 
 
 def _prefix(one: EncodedExample, probe: Trace) -> int:
-    """The number of tokens before the patches of a picture, or the frames of a sound."""
-    if "audio" in one.parts:
-        count = probe.masks["audio"].shape[1]
-        return int(audio_layout(probe.question.model, probe.question.inputs, one.parts["audio"], count)[1][0])
-    return prefix_length(probe.question.model, probe.question.inputs, probe.masks["image"].shape[1])
+    """The number of tokens before those of the input: of a picture, before its patches."""
+    model, inputs = probe.question.model, probe.question.inputs
+    if "image" in probe.masks:
+        return prefix_length(model, inputs, probe.masks["image"].shape[1])
+    lengths = {stream: mask.shape[1] for stream, mask in probe.masks.items()}
+    own = (modalities()[name].place for name in one.parts if name != "written")
+    places = (place(model, inputs, lengths) for place in own if place is not None)
+    return next((place.first for place in places if place is not None), 0)
 
 
 def _family_name(model: nn.Module, inputs: Inputs) -> str:

@@ -3,8 +3,8 @@
 A row is an example like any other: the exchange up to its last token, with its own score and read-out. Methods that
 only read maps run each exchange once, and read every row from that pass. Methods that read gradients, plain ones or by
 LibraGrad's or AttnLRP's rules, share one forward pass and backpropagate all rows together. Relevance, biases and paths
-of inputs belong to one score; methods that read them run rows as a batch. Rows of a sound share one pass, and are
-backpropagated in turn: its frames cost far more than its words.
+of inputs belong to one score; methods that read them run rows as a batch. Rows about an input of an encoder that is not
+a text share one pass, and are backpropagated in turn: the encoder's tokens cost far more than the words.
 """
 
 from __future__ import annotations
@@ -177,8 +177,7 @@ class ScoringEngine:
         reads, exchange = self._reads, rows[0].exchange
         # The pictures of a prompt have no entry per row, nor have the states of tokens that are not words.
         is_of_rows = exchange.image_prompt is None or not (reads.inputs != "none" or reads.state_gradients)
-        is_of_words = exchange.image_prompt is None and exchange.audio is None
-        has_entries = is_of_rows and (is_of_words or not reads.states)
+        has_entries = is_of_rows and (exchange.is_text or not reads.states)
         return is_one and keeps and has_entries and self._takes_rows_back_together
 
     @property
@@ -207,7 +206,7 @@ class ScoringEngine:
         """Whether the rows of an exchange are backpropagated in turn on one graph."""
         reads = self._reads
         is_kept = reads.has_graph and not (reads.path or reads.biases) and self.readout is None
-        return is_kept and exchange.audio is not None
+        return is_kept and exchange.encoder_part is not None
 
     def _by_one_graph(
         self, rows: Sequence[ResponseRow]

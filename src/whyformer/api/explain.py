@@ -227,7 +227,7 @@ def explain_encoded(
     # A user's own function, or weights per example, may depend on their order.
     keeps_order = callable(targets) or isinstance(readout, Tensor)
     if len({one.length for one in encoded}) > 1:
-        size = 1  # only sounds of equal length run together
+        size = 1  # only examples of equal length run together
 
     def run(choice: MethodChoice) -> list[Explanation]:
         by_example: list[list[ExplainedAnswer]] = [[] for _ in {one.example for one in encoded}]

@@ -93,7 +93,7 @@ def continuation(
     if "image" in encoded.parts:
         settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward}
         return description(loaded_model, encoded, tokens, method, **settings, **options)
-    if "audio" in encoded.parts:
+    if encoded.encoder_part is not None:
         ids = transcribe(loaded_model, model_inputs(loaded_model, [encoded]), tokens)
     else:
         _check_room(loaded_model, encoded, tokens - 1)
@@ -128,7 +128,7 @@ def _likely_tokens(loaded_model: LoadedModel, token: int, figures: TokenStatisti
 def _exchange(encoded: EncodedExample, ids: Sequence[int]) -> Exchange:
     prompt = () if encoded.chunk is None else tuple(encoded.chunk.encoding["input_ids"])
     beginning = None if encoded.written is None else tuple(encoded.written.encoding["input_ids"])
-    return Exchange(prompt, tuple(ids), beginning, encoded.parts.get("image_text"), encoded.parts.get("audio"))
+    return Exchange(prompt, tuple(ids), beginning, encoded.parts.get("image_text"), encoded.encoder_part)
 
 
 def _explanation(

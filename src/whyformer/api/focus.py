@@ -25,8 +25,7 @@ Focus = Literal["none", "sources"] | Sequence[float]
 
 def default_focus(method: str | None, reply: Reply, other: Reply | None) -> Focus:
     """The focus where none is given: "sources" belongs to the default method, on prompts of words alone."""
-    is_text = reply.exchange.image_prompt is None and reply.exchange.audio is None
-    return "sources" if method is None and is_text and other is None else "none"
+    return "sources" if method is None and reply.exchange.is_text and other is None else "none"
 
 
 def focused_case(
@@ -91,7 +90,7 @@ def log_probabilities_without(scorer: ResponseScorer, reply: Reply, sources: Seq
 
     The question stays in the prompt, so that its own words and those of grammar gain nothing by the sources.
     """
-    if reply.exchange.image_prompt is not None or reply.exchange.audio is not None:
+    if not reply.exchange.is_text:
         raise WhyformerError(
             "focus='sources' runs the model without the sources, which are removed from a text, and this prompt has "
             "more than words: leave it out, or give a weight for each token of the response."

@@ -10,10 +10,10 @@ from torch import Tensor
 from whyformer.api.exchange_scores import exchange_statistics
 from whyformer.errors import WhyformerError
 from whyformer.inputs.encode import EncodedExample
+from whyformer.inputs.fills import fill_colour
 from whyformer.inputs.image_prompt import ImagePrompt
 from whyformer.inputs.teacher_forcing import Exchange
 from whyformer.models.loading import LoadedModel
-from whyformer.removal.fills import fill_colour
 
 PIXEL_INPUT = "pixel_values"
 

@@ -14,16 +14,17 @@ from PIL import Image
 from whyformer.axes import LabelValues, PlaceShares, SubsetExampleScores, UnitMasks, UnitScores
 from whyformer.batching import check_batch_size, consecutive
 from whyformer.errors import WhyformerError, check_choice
+from whyformer.inputs.fills import Fill
 from whyformer.inputs.layouts import Patches, WordPieces
 from whyformer.inputs.read import image_of, text_of
+from whyformer.inputs.removable import UnitKind
+from whyformer.inputs.road_imputation import imputed
 from whyformer.inputs.words import word_ranges
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import Method, methods_of
+from whyformer.modalities.image import superpixels
 from whyformer.progress import track
-from whyformer.removal.fills import Fill
 from whyformer.removal.prompt_text import with_white_space
-from whyformer.removal.road_imputation import imputed
-from whyformer.removal.trace_inputs import UnitKind, superpixels
 from whyformer.removal.units import Ablation, SubsetCount, Units
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part

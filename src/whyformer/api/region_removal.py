@@ -15,6 +15,7 @@ from whyformer.api.response_case import ResponseCase, response_of
 from whyformer.api.source_methods import SourceQuestion
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.inputs.image_prompt import ImagePrompt
+from whyformer.inputs.modality import modalities
 from whyformer.models.loading import LoadedModel
 from whyformer.results.response import Response
 
@@ -58,8 +59,9 @@ def explain_by_regions(
     pictured = case.reply.exchange.image_prompt
     if pictured is None:
         raise WhyformerError(
-            "Removal methods remove sources of a text or regions of a picture, and this prompt is a sound: use a "
-            "method that reads the model, such as generic_attention."
+            "Removal methods remove sources of a text or regions of a picture, and this prompt is a "
+            f"{modalities()[loaded_model.task.modality].noun}: use a method that reads the model, such as "
+            "generic_attention."
         )
     if "example" not in method.kinds:
         raise WhyformerError(
@@ -90,7 +92,7 @@ def check_regions(regions: PictureRegions | None, cases: Sequence[ResponseCase],
 
 def has_more_than_words(case: ResponseCase) -> bool:
     """Whether the prompt has more than words."""
-    return case.reply.exchange.image_prompt is not None or case.reply.exchange.audio is not None
+    return not case.reply.exchange.is_text
 
 
 def region_units(pictured: ImagePrompt, boxes: Sequence[Sequence[float]]) -> Tensor:

@@ -12,6 +12,7 @@ from whyformer.api.generation import check_written, end_ids, generate, transcrib
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import length_limit
 from whyformer.inputs.collate import model_inputs
+from whyformer.inputs.modality import modalities
 from whyformer.inputs.prompt import Prompt
 from whyformer.inputs.prompt_encoding import EncodedPrompt
 from whyformer.inputs.prompt_tokens import Token, id_tokens, text_tokens
@@ -70,11 +71,12 @@ def _written(loaded_model: LoadedModel, opening: EncodedPrompt, most: int, seed:
     if opening.encoded is None:
         return generate(loaded_model, _inputs(loaded_model, opening.prompt.ids, opening.beginning), most, seed=seed)
     inputs = model_inputs(loaded_model, [opening.encoded])
-    if "audio" not in opening.encoded.parts:
+    if opening.encoded.encoder_part is None:
         return generate(loaded_model, inputs, most, seed=seed)
     if seed is not None:
         raise WhyformerError(
-            f"seed={seed}: {loaded_model.name} writes the most likely words about a sound, so leave it out."
+            f"seed={seed}: {loaded_model.name} writes the most likely words about a "
+            f"{modalities()[loaded_model.task.modality].noun}, so leave it out."
         )
     return transcribe(loaded_model, inputs, most)
 

@@ -160,7 +160,7 @@ def response_tokens(
 
 
 def _parts(rows: Sequence[ExchangeRowScores]) -> dict[str, PartScores]:
-    """The pictures or the sound of a prompt with the scores of every row."""
+    """The parts of a prompt that are not texts, with the scores of every row."""
     return {
         name: PartScores(part.layout, np.stack([row.parts[name].scores for row in rows]).astype(np.float32))
         for name, part in rows[0].parts.items()

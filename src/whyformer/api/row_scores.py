@@ -1,4 +1,4 @@
-"""The scores of a row by the parts of its exchange: words of the prompt, pictures, a sound, and the response so far."""
+"""The scores of a row by the parts of its exchange: words and other parts of the prompt, and the response so far."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from whyformer.api.assemble import picture_parts
-from whyformer.inputs.audio_encoding import audio_layout
+from whyformer.inputs.modality import ForwardBatch, modalities
 from whyformer.inputs.teacher_forcing import ResponseRow, row_weights, stream_mask
 from whyformer.models.readout import ReadOut
 from whyformer.results.part import Part
@@ -28,7 +28,7 @@ class ExchangeRowScores:
     response: np.ndarray
     completeness: float | None = None
     remarks: tuple[str, ...] = ()
-    parts: Mapping[str, Part] = field(default_factory=dict)  # pictures among the prompt's words, or a sound
+    parts: Mapping[str, Part] = field(default_factory=dict)  # of the prompt that are not texts
 
 
 def row_target(trace: Trace, rows: Sequence[ResponseRow]) -> ResolvedTarget:
@@ -74,7 +74,7 @@ def row_scores(rows: Sequence[ResponseRow], attribution: Attribution, trace: Tra
             response=response,
             completeness=None if attribution.completeness is None else float(attribution.completeness[number]),
             remarks=attribution.remarks_on(number),
-            parts=dict([*_pictures(number, row, attribution, trace), *_sounds(number, row, attribution, trace)]),
+            parts=dict([*_pictures(number, row, attribution, trace), *_encoder_parts(number, row, attribution, trace)]),
         )
 
 
@@ -89,15 +89,18 @@ def _pictures(number: int, row: ResponseRow, attribution: Attribution, trace: Tr
         yield from picture_parts(pictured, example, bridge, scores)
 
 
-def _sounds(number: int, row: ResponseRow, attribution: Attribution, trace: Trace) -> Iterator[tuple[str, Part]]:
-    """The sound of a row with the scores of its frames."""
-    hearing, question = row.exchange.audio, trace.question
-    if hearing is not None:
-        own = trace.readout.stream
-        if stream := next((name for name in attribution if name != own), None):  # of the encoder, or of its input
-            scores = attribution[stream][number].float().cpu().numpy()
-        else:
-            (frames,) = (mask for name, mask in real_tokens(trace).items() if name != own)
-            scores = np.zeros(frames.shape[1], dtype=np.float32)
-        layout, positions = audio_layout(question.model, question.inputs, hearing, len(scores))
-        yield "audio", Part(layout, scores[positions.numpy()])
+def _encoder_parts(number: int, row: ResponseRow, attribution: Attribution, trace: Trace) -> Iterator[tuple[str, Part]]:
+    """The input of the encoder with its scores, if that is not a text."""
+    if row.exchange.encoder_part is None:
+        return
+    (name, part), question, own = row.exchange.encoder_part, trace.question, trace.readout.stream
+    lengths = {stream: scores.shape[1] for stream, scores in attribution.items() if stream != own}  # or of its input
+    lengths = lengths or {stream: mask.shape[1] for stream, mask in real_tokens(trace).items() if stream != own}
+    modality = modalities()[name]
+    place = None if modality.place is None else modality.place(question.model, question.inputs, lengths)
+    if place is not None and modality.lay_out is not None:
+        none = torch.zeros(lengths[place.stream])
+        scores = attribution[place.stream][number].float().cpu() if place.stream in attribution else none
+        example = number if question.batch > 1 else 0  # several rows may share a pass
+        laid_out = modality.lay_out(part, example, ForwardBatch(question.model, question.inputs), place, scores)
+        yield laid_out.name, Part(laid_out.layout, laid_out.scores.numpy())

@@ -118,7 +118,7 @@ def response_ablation(
     progress: bool = False,
 ) -> Ablation:
     """The log-probabilities of a reply's rows as a function of which sources its prompt keeps."""
-    if reply.exchange.image_prompt is not None or reply.exchange.audio is not None:
+    if not reply.exchange.is_text:
         raise WhyformerError(
             "Removal methods remove sources from a text, and this prompt has more than words: use a method that reads "
             "the model, such as generic_attention."

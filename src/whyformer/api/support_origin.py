@@ -60,7 +60,7 @@ def support_of_case(
 ) -> Support:
     """The verdicts on a case, by a loaded model."""
     exchange = case.reply.exchange
-    if exchange.image_prompt is not None or exchange.audio is not None:
+    if not exchange.is_text:
         raise WhyformerError(
             "Support asks again without some sources of a text, and this prompt has pictures or sounds: leave it out."
         )

@@ -7,8 +7,6 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import product
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -21,14 +19,13 @@ from whyformer.axes import Inputs, StreamScores
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
-from whyformer.inputs.layouts import Boxes, Patches, WordPieces
 from whyformer.inputs.parts import merge_levels
-from whyformer.inputs.words import tokens_by_word
 from whyformer.methods.registry import method_named
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import fixed_modules, labels_of, unwrapped
 from whyformer.removal.trace_inputs import TokenAblation, trace_ablation
 from whyformer.removal.units import Units
+from whyformer.render.layout_kinds import kind_of
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 from whyformer.results.unit_effects import (
@@ -45,7 +42,7 @@ from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace, zero_scores
 
 # Units that can be removed, how many of them in every combination, and blocks of patches on a side: 34 forward passes.
-MOST_UNITS, COMBINED, BLOCKS_ON_A_SIDE = 12, 4, 8
+MOST_UNITS, COMBINED = 12, 4
 MOST_ANSWERS = 3  # that a page explains
 REMOVED_AS = "kernel_shap"  # whose defaults say how parts are removed
 
@@ -253,22 +250,7 @@ def _answer(trace: Trace, scores: StreamScores, encoded: EncodedExample, loaded_
 
 def _units(name: str, part: Part, numbers: np.ndarray) -> Iterator[RemovableUnit]:
     """The words, blocks of patches or regions of a part that can be removed."""
-    for title, tokens in _groups(part):
+    for title, tokens in kind_of(part.layout).groups(part):
         own = tuple(token for token in tokens if numbers[token] >= 0)
         if own:
             yield RemovableUnit(name, own, title, math.fsum(part.scores[list(own)].tolist()))
-
-
-def _groups(part: Part) -> Iterator[tuple[str, Sequence[int]]]:
-    """The name and tokens of each unit. Single patches of a fine grid hardly matter: they are removed in blocks."""
-    match part.layout:
-        case WordPieces(texts=texts):
-            for (segment, start, end), tokens in tokens_by_word(part.layout).items():
-                yield texts[segment][start:end], tokens
-        case Patches(rows=rows, columns=columns):
-            side = ceil(max(rows, columns) / BLOCKS_ON_A_SIDE)
-            for top, left in product(range(0, rows, side), range(0, columns, side)):
-                own = product(range(top, min(top + side, rows)), range(left, min(left + side, columns)))
-                yield f"block at row {top + 1}, column {left + 1}", [row * columns + column for row, column in own]
-        case Boxes():
-            yield from ((part.tokens[region], [region]) for region in range(part.layout.size))

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Literal, get_args
 
 from whyformer.errors import WhyformerError
+from whyformer.inputs.modality import modalities
 from whyformer.models.loading import LoadedModel, load
 from whyformer.models.task import Task
 from whyformer.models.zoo import bundled, bundled_folder, model_card
@@ -101,7 +102,7 @@ def forget_models() -> None:
 
 def tab_of(task: Task) -> Tab | None:
     """The tab for models with this task; None if no tab has its inputs."""
-    if task.hears:
+    if task.reads_other_files:
         return None
     if task.sees is not None and (task.reads_text or task.sees_regions or task.sees_pictures_in_text):
         return "Picture + text" if task.answer != "detection" else None
@@ -114,7 +115,7 @@ def tab_of(task: Task) -> Tab | None:
 
 def _doing(task: Task) -> str:
     """Describe a model's input and output."""
-    kinds = "sounds" if task.hears else "texts" if task.sees is None else "pictures"
+    kinds = modalities()[task.modality].files.plural if task.sees is None else "pictures"
     if task.sees is not None and task.reads_text:
         kinds = "pictures and texts"
     return f"takes {kinds} and answers with {task.description}"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from whyformer.cli.console import announce, safe
 from whyformer.cli.inputs import Input, decoded_input
 from whyformer.errors import WhyformerError
-from whyformer.files import IMAGE_SUFFIXES, SOUND_SUFFIXES
 from whyformer.inputs.table_files import TABLE_SUFFIXES, decoded_text, label_in_row, read_table
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def _may_be_a_list(source: Input, model: LoadedModel) -> bool:
     """Whether a text file may have a text in each line: several lines, none of them blank."""
     if source.content is not None or source.text is not None or not os.path.isfile(source.argument):
         return False
-    if model.task.sees is not None or model.task.hears:
+    if not model.task.is_text_only:
         return False
     try:
         lines = decoded_text(Path(source.argument)).strip().splitlines()
@@ -80,7 +79,7 @@ def _parts(file: Input, model: LoadedModel, column: str | None, *, lines: bool) 
     """The rows of a table or the lines of a text with a summary, or the input itself without one."""
     if not lines and not is_table(file):
         return [file], ""
-    if model.task.sees is not None or model.task.hears:
+    if not model.task.is_text_only:
         what = "lines of text" if lines else "a table of texts"
         raise WhyformerError(
             f"{file.title!r} has {what}, but {model.name} does not read texts only: choose a text model."
@@ -125,29 +124,28 @@ def _lines(source: Input) -> tuple[list[Input], str]:
 
 def _files(source: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
     """The files of a folder that this model can take; empty if it is not a folder, or clearly a text."""
+    from whyformer.inputs.modality import modalities
+
     folder = source.argument
     if source.content is not None or not os.path.isdir(folder):
         return []
-    kind = "files of regions" if model.task.sees_regions else "pictures" if model.task.sees_pictures else "texts"
-    kind = "sounds" if model.task.hears else kind
-    suffixes = {"files of regions": {".npz"}, "pictures": IMAGE_SUFFIXES, "sounds": SOUND_SUFFIXES, "texts": {".txt"}}[
-        kind
-    ]
+    kind = modalities()[model.task.modality].files
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and entry.name[0] != ".")
-    files = [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
-    if not files and kind == "texts" and not re.search(r"[/\\]", folder):
+    files = [name for name in names if os.path.splitext(name)[1].lower() in kind.suffixes]
+    if not files and model.task.is_text_only and not re.search(r"[/\\]", folder):
         return []  # a word that is also the name of a folder
     if not files:
         raise WhyformerError(
-            f"The folder {folder!r} has no {kind} ({', '.join(sorted(suffixes))}), and {model.name} takes {kind}."
+            f"The folder {folder!r} has no {kind.plural} ({', '.join(sorted(kind.suffixes))}), and {model.name} takes "
+            f"{kind.plural}."
         )
     if len(files) > MOST_FOLDER_FILES:
         raise WhyformerError(
-            f"The folder {folder!r} has {len(files)} {kind}, more than the limit of {MOST_FOLDER_FILES}: name some of "
-            f"them, such as {os.path.join(folder, files[0][:1] + '*')}."
+            f"The folder {folder!r} has {len(files)} {kind.plural}, more than the limit of {MOST_FOLDER_FILES}: name "
+            f"some of them, such as {os.path.join(folder, files[0][:1] + '*')}."
         )
     others = len(names) - len(files)
     note = f", {others} other file{'s' * (others > 1)} left out" if others else ""
-    what = kind if len(files) > 1 else {"files of regions": "file of regions"}.get(kind, kind.removesuffix("s"))
+    what = kind.plural if len(files) > 1 else kind.singular
     announce(f"{safe(folder)}: {len(files)} {what}{note}.", quiet=quiet, err=True)
     return [Input(os.path.join(folder, name)) for name in files]

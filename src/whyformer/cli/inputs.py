@@ -16,7 +16,7 @@ import typer
 
 from whyformer.cli.console import safe
 from whyformer.errors import WhyformerError
-from whyformer.files import IMAGE_SUFFIXES, SOUND_SUFFIXES
+from whyformer.files import IMAGE_SUFFIXES
 from whyformer.inputs.table_files import TABLE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def example_of(
     source: Input, pair: str | None, texts: Sequence[str], model: LoadedModel, template: str | None = None
 ) -> Any:
     """The example of an input, with its text if the model takes one."""
+    from whyformer.inputs.modality import modalities
+
     if template is not None and not (texts and _takes_candidates(model)):
         raise WhyformerError("--template is for candidate labels: give them by --text to an inference model.")
     if model.task.sees is None and (model.task.answer == "choice" or (texts and _takes_candidates(model))):
@@ -90,17 +92,17 @@ def example_of(
         raise WhyformerError(
             f"--text needs a model that reads pictures with text, and {model.name} does not: leave it out."
         )
-    if pair is not None and (model.task.sees is not None or model.task.hears):
-        what = "reads sounds" if model.task.hears else "reads pictures"
+    if pair is not None and not model.task.is_text_only:
+        what = "pictures" if model.task.sees is not None else modalities()[model.task.modality].files.plural
         raise WhyformerError(
-            f"--pair is a second text, and {model.name} {what}: choose a text model, such as --model mini-bert."
+            f"--pair is a second text, and {model.name} reads {what}: choose a text model, such as --model mini-bert."
         )
     if model.task.sees_regions:
         if len(texts) > 1:
             raise WhyformerError(f"{model.name} answers one question at a time: give --text once.")
         return _regions(source, model), texts[0]
-    if model.task.hears:
-        return _sound(source, model)
+    if model.task.reads_other_files:
+        return _file(source, model)
     first = _picture_or_text(source, model)
     if has_two_senses and not (model.task.compares or model.task.detects):
         if len(texts) > 1:
@@ -194,9 +196,12 @@ def _regions(source: Input, model: LoadedModel) -> Any:
     return Path(source.argument)
 
 
-def _sound(source: Input, model: LoadedModel) -> Path:
+def _file(source: Input, model: LoadedModel) -> Path:
+    from whyformer.inputs.modality import modalities
+
     if source.content is not None or not (os.path.isfile(source.argument) or _looks_like_a_path(source.argument)):
-        raise WhyformerError(f"{model.name} reads sounds: give a sound file, not {source.title!r}.")
+        kind = modalities()[model.task.modality].files
+        raise WhyformerError(f"{model.name} reads {kind.plural}: give a {kind.singular} file, not {source.title!r}.")
     return Path(source.argument)
 
 
@@ -239,7 +244,11 @@ def _piped_example(source: Input, content: bytes, model: LoadedModel) -> Any:
 
 def _looks_like_a_path(argument: str) -> bool:
     """Whether a text is clearly a path, existing or not."""
-    has_suffix = os.path.splitext(argument)[1].lower() in IMAGE_SUFFIXES | SOUND_SUFFIXES | TABLE_SUFFIXES | {".txt"}
+    from whyformer.inputs.modality import modalities
+
+    suffix = os.path.splitext(argument)[1].lower()
+    known = [TABLE_SUFFIXES, *(modality.files.suffixes for modality in modalities().values())]
+    has_suffix = any(suffix in suffixes for suffixes in known)
     return has_suffix or bool(re.search(r"[/\\]", argument) and not re.search(r"\s", argument))
 
 

@@ -30,8 +30,15 @@ class EncodedExample:
         return self.parts.get("written")
 
     @property
+    def encoder_part(self) -> tuple[str, Any] | None:
+        """The modality and part of a prompt without a text, which an encoder reads; None if there is a text."""
+        if self.chunk is not None:
+            return None
+        return next(((name, part) for name, part in self.parts.items() if name != "written"), None)
+
+    @property
     def length(self) -> int | None:
-        """A length that all examples of a batch must share, such as a sound's samples; None if they are padded."""
+        """A length that all examples of a batch must share; None if they are padded."""
         known = modalities()
         lengths = ((known[name].length, part) for name, part in self.parts.items())
         return next((length(part) for length, part in lengths if length is not None), None)

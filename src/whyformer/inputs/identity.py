@@ -1,6 +1,6 @@
 """Identify an example in plain data: enough to tell it from any other, and to restore it.
 
-Texts are kept verbatim; files, images, sounds and regions by their SHA-256.
+Texts are kept verbatim; files and objects such as images by their SHA-256.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from whyformer.errors import WhyformerError, with_article
 from whyformer.files import file_digest
 from whyformer.inputs.candidates import Candidates
-from whyformer.inputs.read import Regions, check_file, image_of, names_file, regions_of
-from whyformer.inputs.sound import Sound, sound_of
+from whyformer.inputs.modality import modalities
+from whyformer.inputs.read import check_file, names_file
 
 Identity = Mapping[str, Any]
 
@@ -46,7 +46,7 @@ def identity_of(example: Any) -> dict[str, Any]:
             return {"kind": "object", "items": {str(name): identity_of(value) for name, value in example.items()}}
         case tuple() | list():
             return {"kind": type(example).__name__, "items": [identity_of(value) for value in example]}
-    for name, of in _BY_DIGEST.items():
+    for name, of in _by_digest().items():
         if isinstance(example, of.types):
             return {"kind": name, "sha256": of.digest(example)}
     raise WhyformerError(f"{with_article(type(example).__name__).capitalize()} cannot be kept in an audit file.")
@@ -80,13 +80,13 @@ def _find(kept: Any, stock: Iterator[Any], differences: list[str]) -> Any:
             return tuple(values) if kind == "tuple" else values
         case {"kind": "file", "path": str(path), "sha256": str(digest)}:
             return _find_file(Path(next(stock, path)), digest, differences)
-        case {"kind": str(kind), "sha256": str(digest)} if kind in _BY_DIGEST:
+        case {"kind": str(kind), "sha256": str(digest)} if kind in (kinds := _by_digest()):
             example = next(stock, None)
             if example is None:
                 raise WhyformerError(
                     f"The {kind} is in the audit file by its digest alone: give it by --input (inputs=[…])."
                 )
-            _compare(f"the {kind} given", digest, _BY_DIGEST[kind].digest(example), differences)
+            _compare(f"the {kind} given", digest, kinds[kind].digest(example), differences)
             return example
     raise WhyformerError(f"its input is {kept!r:.60}, which is not a valid example")
 
@@ -104,6 +104,16 @@ def _compare(what: str, kept: str, now: str, differences: list[str]) -> None:
         differences.append(f"{what} has SHA-256 {now[:12]}…, kept was {kept[:12]}…")
 
 
+def _by_digest() -> dict[str, _ByDigest]:
+    """Examples recorded by digest alone, by kind: objects of the modalities, and arrays."""
+    kinds = {
+        modality.noun: _ByDigest(modality.types, partial(_digest, modality.read, modality.arrays))
+        for modality in modalities().values()
+        if modality.types and modality.read is not None and modality.arrays is not None
+    }
+    return kinds | {"array": _ByDigest((np.ndarray,), _array_digest)}
+
+
 @dataclass(frozen=True)
 class _ByDigest:
     """Examples recorded by digest alone: their types, and the function that computes it."""
@@ -112,33 +122,15 @@ class _ByDigest:
     digest: Callable[[Any], str]
 
 
+def _digest(read: Callable[[Any], Any], arrays: Callable[[Any], Sequence[Any]], example: Any) -> str:
+    return _array_digest(*arrays(read(example)))
+
+
 def _array_digest(*arrays: Any) -> str:
     digest = hashlib.sha256()
     for array in map(np.ascontiguousarray, arrays):
         digest.update(f"{array.dtype.name} {array.shape}\n".encode() + array.tobytes())
     return digest.hexdigest()
-
-
-def _picture_digest(picture: Any) -> str:
-    return _array_digest(image_of(picture))
-
-
-def _sound_digest(sound: Any) -> str:
-    heard = sound if isinstance(sound, Sound) else sound_of(sound, None)
-    return _array_digest(heard.samples, [heard.rate])
-
-
-def _regions_digest(regions: Any) -> str:
-    content = regions_of(regions)
-    return _array_digest(content.image, content.boxes, content.features)
-
-
-_BY_DIGEST = {
-    "picture": _ByDigest((Image.Image,), _picture_digest),
-    "sound": _ByDigest((Sound,), _sound_digest),
-    "regions": _ByDigest((Regions,), _regions_digest),
-    "array": _ByDigest((np.ndarray,), _array_digest),
-}
 
 
 def example_file_name(example: Any) -> str:

@@ -138,7 +138,8 @@ def _tiles(rows: int, columns: int) -> list[BoxShares]:
 def _cut_grid(loaded_model: LoadedModel, size: tuple[int, int]) -> tuple[int, int]:
     """Rows and columns that a processor cuts a picture of this size into, before it adds the whole.
 
-    No attribute states it. A vertical brightness ramp reveals it: the tiles of a row are equally bright.
+    Processors state the number of tiles (`num_patches`, `get_number_of_image_patches`), but not their rows and columns,
+    which are local variables. A vertical brightness ramp reveals these: the tiles of a row are equally bright.
     """
     settings = picture_settings(loaded_model.processor)
     ramp = Image.linear_gradient("L").resize(size, Image.Resampling.NEAREST).convert("RGB")

@@ -311,7 +311,7 @@ def _times(start: float, end: float, step: float) -> str:
 
 
 class OtherLayout(Protocol):
-    """The interface of any further layout, which has a row in `render.layout_kinds.LAYOUT_KINDS`."""
+    """The interface of any further layout, which has a row in the `layouts` of its modality."""
 
     @property
     def size(self) -> int: ...

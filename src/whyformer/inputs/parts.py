@@ -1,4 +1,4 @@
-"""Locate the parts of an example in its streams: the picture, its regions, the sound, the text."""
+"""Locate the parts of an example in its streams."""
 
 from __future__ import annotations
 

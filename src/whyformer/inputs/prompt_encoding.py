@@ -1,4 +1,4 @@
-"""Encode what comes before a response: a prompt, with images among its words or a sound instead of them."""
+"""Encode what comes before a response: a prompt, with images among its words or another input instead of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from whyformer.inputs.chunks import decoder_beginning
 from whyformer.inputs.conversation import Conversation
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.image_prompt import image_prompt_of, prompt_chunk
+from whyformer.inputs.modality import modalities
 from whyformer.inputs.prompt import Prompt
 from whyformer.inputs.teacher_forcing import Exchange
 from whyformer.inputs.tool_prompt import any_prompt_of
@@ -22,9 +23,9 @@ class EncodedPrompt:
     """A prompt as the model takes it.
 
     Attributes:
-        prompt: The text; empty if the prompt is a sound.
+        prompt: The text; empty if the prompt is of another modality.
         beginning: The tokens that an encoder-decoder's decoder starts with; None if prompt and response are one stream.
-        encoded: The prompt as an example, if it has images or is a sound.
+        encoded: The prompt as an example, if it has images or is of another modality.
     """
 
     prompt: Prompt
@@ -36,15 +37,15 @@ class EncodedPrompt:
         tokens = tuple(self.prompt.ids), tuple(response)
         if self.encoded is None:
             return Exchange(*tokens, self.beginning)
-        return Exchange(*tokens, self.beginning, self.encoded.parts.get("image_text"), self.encoded.parts.get("audio"))
+        return Exchange(*tokens, self.beginning, self.encoded.parts.get("image_text"), self.encoded.encoder_part)
 
 
 def encode_prompt(
     loaded_model: LoadedModel, prompt: Any, context: Sequence[Any] | None = None, layout: str | None = None
 ) -> EncodedPrompt:
-    """Encode a prompt: a text, chat messages, images with a text, or a sound."""
-    task = loaded_model.task
-    if isinstance(prompt, Conversation) and (task.sees is not None or task.hears):
+    """Encode a prompt: a text, chat messages, images with a text, or an input that is a prompt by itself."""
+    task, modality = loaded_model.task, modalities()[loaded_model.task.modality]
+    if isinstance(prompt, Conversation) and not task.is_text_only:
         raise WhyformerError(
             f"{loaded_model.name} reads more than texts: conversations with tools are explained for language models."
         )
@@ -52,10 +53,11 @@ def encode_prompt(
         image_prompt = image_prompt_of(loaded_model, prompt, context, layout)
         encoded = EncodedExample(0, {"text": prompt_chunk(image_prompt), "image_text": image_prompt})
         return EncodedPrompt(image_prompt.prompt, encoded=encoded)
-    if task.hears and task.writes:
+    if modality.is_prompt and task.writes:
         if context is not None or layout is not None:
             raise WhyformerError(
-                f"context goes with a question, and the prompt of {loaded_model.name} is a sound: leave it out."
+                f"context goes with a question, and the prompt of {loaded_model.name} is a {modality.noun}: leave it "
+                "out."
             )
         (encoded,) = encode(loaded_model, [prompt])
         assert encoded.written is not None

@@ -18,7 +18,6 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from whyformer.arrays import npz_shapes, open_npz
 from whyformer.errors import WhyformerError, with_article
-from whyformer.files import IMAGE_SUFFIXES, SOUND_SUFFIXES
 from whyformer.inputs.table_files import TABLE_SUFFIXES, table_texts
 
 Text = str | tuple[str, str]
@@ -241,12 +240,12 @@ def texts_in_file(file: str | Path, column: str | None) -> list[str]:
 
 def _other_kind(file: str) -> str:
     """The kind of a file that was given as a text, with a hint."""
+    from whyformer.inputs.modality import modalities  # which read by this module
+
     suffix = os.path.splitext(file)[1].lower()
-    if suffix in SOUND_SUFFIXES:
-        return "a sound file, and this model takes a text: choose a model for audio"
-    if suffix in IMAGE_SUFFIXES:
-        return "an image file, and this model takes a text: choose a model for images, or give (picture, text)"
-    return "a file: pass a Path to read its text"
+    files = [modality.files for modality in modalities().values()]
+    kinds = (kind.not_a_text for kind in files if suffix in kind.suffixes)
+    return next(filter(None, kinds), "a file: pass a Path to read its text")
 
 
 def _pixels(array: np.ndarray) -> np.ndarray:

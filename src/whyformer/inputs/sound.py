@@ -16,6 +16,8 @@ from whyformer.errors import WhyformerError, with_article
 from whyformer.extras import extra
 from whyformer.inputs.read import check_file
 
+# Suffixes of sound files, all of which soundfile reads.
+SOUND_SUFFIXES = frozenset({".aif", ".aiff", ".flac", ".mp3", ".ogg", ".opus", ".wav"})
 # Full scale and silence of integer arrays.
 _FULL = {"int16": (2**15, 0), "int32": (2**31, 0), "uint8": (2**7, 2**7)}
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import Inputs, TokenScores
-from whyformer.inputs.audio_encoding import AudioClip, audio_inputs
 from whyformer.inputs.chunks import check_ids
 from whyformer.inputs.collate import on_device
 from whyformer.inputs.image_prompt import ImagePrompt, image_inputs
+from whyformer.inputs.modality import modalities
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import config_of, device_of
 
@@ -34,7 +34,12 @@ class Exchange:
     response: tuple[int, ...]
     beginning: tuple[int, ...] | None = None
     image_prompt: ImagePrompt | None = None  # the prompt, if it contains images
-    audio: AudioClip | None = None  # the sound, if that is the prompt
+    encoder_part: tuple[str, Any] | None = None  # the prompt, if it is not a text: its modality and its encoded part
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the prompt has words only."""
+        return self.image_prompt is None and self.encoder_part is None
 
     @property
     def first(self) -> int:
@@ -110,10 +115,11 @@ def row_inputs(loaded_model: LoadedModel, rows: Sequence[ResponseRow], *, every_
 
 
 def _encoder_inputs(loaded_model: LoadedModel, rows: Sequence[ResponseRow]) -> Inputs:
-    """The encoder's inputs: prompts, or sounds."""
-    sounds = [row.exchange.audio.sound for row in rows if row.exchange.audio is not None]
-    if sounds:
-        return on_device(loaded_model, audio_inputs(sounds, loaded_model))
+    """The encoder's inputs: the tokens of the prompts, or parts of another modality."""
+    parts = [row.exchange.encoder_part for row in rows if row.exchange.encoder_part is not None]
+    if parts:
+        ((name, _), *_) = parts
+        return on_device(loaded_model, modalities()[name].collate(loaded_model, [part for _, part in parts]))
     source, is_source = _padded([row.exchange.prompt for row in rows], device_of(loaded_model.model))
     return {"input_ids": source, "attention_mask": is_source}
 

@@ -14,11 +14,12 @@ import torch
 from whyformer.axes import SourceScores, StreamScores, at_least_float32
 from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
+from whyformer.inputs.fills import Erasure, Fill
+from whyformer.inputs.removable import UnitKind
 from whyformer.models.bridges import AT_QUERIES
 from whyformer.models.input_tensors import INPUT_STREAMS
 from whyformer.models.mixers import convolution_in_blocks
-from whyformer.removal.fills import Erasure, Fill
-from whyformer.removal.trace_inputs import UnitKind, trace_ablation
+from whyformer.removal.trace_inputs import trace_ablation
 from whyformer.removal.units import Ablation, SubsetCount
 from whyformer.tracing.attribution import Attribution, mean_attribution
 from whyformer.tracing.question import Noise

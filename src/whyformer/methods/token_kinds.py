@@ -1,4 +1,4 @@
-"""Classify the tokens of a stream: words, or patches, regions and moments of a sound."""
+"""Classify the tokens of a stream: words, or other content such as patches and regions."""
 
 from __future__ import annotations
 

@@ -5,20 +5,27 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from whyformer.axes import Inputs
+from whyformer.axes import Inputs, StepPixels, at_least_float32
 from whyformer.errors import WhyformerError
+from whyformer.extras import extra
+from whyformer.files import IMAGE_SUFFIXES
 from whyformer.inputs.chunks import whole_text
+from whyformer.inputs.encode import EncodedExample
+from whyformer.inputs.fills import Colour, Fill, blanked, fill_colour
 from whyformer.inputs.layouts import Box, Patches, covered_box
-from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
+from whyformer.inputs.modality import FileKind, ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.parts import real_grid
 from whyformer.inputs.read import image_of, point_or_box, two_of
+from whyformer.inputs.removable import PartRemoval, PartUnits, RemovablePart, TraceRemoval, units_of_shape
+from whyformer.inputs.road_imputation import imputed
+from whyformer.modalities.picture_layouts import PATCH_KIND
 from whyformer.modalities.text import text_stream, word_count
 from whyformer.modalities.written import written_of
 from whyformer.models.families import FAMILIES
@@ -26,7 +33,11 @@ from whyformer.models.family import JOINT
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import config_of, patch_grid
 
+if TYPE_CHECKING:
+    from whyformer.tracing.trace import Trace
+
 LONGEST = 16  # largest aspect ratio of a picture that is passed to the processor uncropped
+SUPERPIXELS = 64  # in a picture, about
 POINT = 0.01  # radius of a point's mark, as a share of the picture's longer side
 
 
@@ -158,6 +169,68 @@ def _shortened(image: Image.Image, processor: Any) -> Image.Image:
     return image.crop((spare, 0, width - spare, height) if width > height else (0, spare, width, height - spare))
 
 
+def _removable(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
+    """The pixels without padding, and the patch of each."""
+    inputs = trace.question.inputs
+    pixels = inputs["pixel_values"]
+    batch, _, height, width = pixels.shape
+    assert place.grid is not None
+    mask = inputs.get("pixel_mask", torch.ones(batch, height, width, device=pixels.device)).bool().cpu().numpy()
+    patches = np.full((batch, height, width), -1)
+    for row in range(batch):
+        rows, columns = place.grid
+        high, wide = height, width
+        if place.stream == JOINT:  # the stream has the picture's patches only, without padding
+            rows, columns = real_grid(inputs, row, place.grid)
+            high, wide = int(mask[row].any(axis=1).sum()), int(mask[row].any(axis=0).sum())
+        down, right = np.arange(high) * rows // high, np.arange(wide) * columns // wide
+        patches[row, :high, :wide] = down[:, None] * columns + right
+    numbers = np.where(mask, patches, -1)
+    if isinstance(choice := units.get("image"), Tensor):
+        numbers = np.where(mask, units_of_shape("image", choice, (batch, height, width)), -1)
+    elif choice == "superpixel":
+        numbers = np.where(mask, np.stack([superpixels(one) for one in pixels]), -1)
+    tokens = np.where(patches < 0, -1, patches + place.first)
+    return RemovablePart("image", place.stream, (height, width), numbers.reshape(batch, -1), tokens.reshape(batch, -1))
+
+
+def superpixels(picture: Tensor) -> np.ndarray:
+    """The superpixel of each pixel of a picture [channel, height, width], by SLIC."""
+    values = at_least_float32(picture).permute(1, 2, 0).cpu().numpy()
+    spread = max(float(values.max() - values.min()), 1e-6)
+    segments: np.ndarray = extra("skimage.segmentation").slic(
+        (values - values.min()) / spread, n_segments=SUPERPIXELS, start_label=0
+    )
+    return segments
+
+
+def _without(inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
+    """Fill the pixels that are not kept."""
+    return {"pixel_values": _filled(inputs["pixel_values"], kept, removal.fill)}
+
+
+def _options(
+    options: Mapping[str, Any], loaded_model: LoadedModel, inputs: Inputs, encoded: Sequence[EncodedExample]
+) -> dict[str, Any]:
+    """The colour of removed pixels, after the processor's normalisation."""
+    fill = options.get("fill", "mean")
+    if "pixel_values" not in inputs or not isinstance(fill, str) or fill not in ("black", "mean"):
+        return {}
+    return {"fill": fill_colour(cast(Colour, fill), loaded_model.image_processor)}
+
+
+def _filled(pixels: Tensor, kept: Tensor, fill: Fill | Tensor) -> StepPixels:
+    colour = fill if isinstance(fill, Tensor) else torch.zeros(1, 1, 1)
+    if kept.dtype != torch.bool:
+        if isinstance(fill, str) and fill == "road":
+            raise WhyformerError("fill='road' imputes whole pixels, but this method dims them: use 'mean' or 'black'.")
+        shares, blank = kept[:, :, None].to(pixels), colour.to(pixels)
+        return blank + shares * (pixels - blank)
+    if isinstance(fill, str) and fill == "road":
+        return torch.cat([imputed(pixels, one[None]) for one in ~kept])
+    return blanked(pixels, ~kept, colour)
+
+
 def noise(loaded_model: LoadedModel) -> Image.Image:
     """Noise of the model's image size."""
     processor = loaded_model.image_processor
@@ -167,4 +240,23 @@ def noise(loaded_model: LoadedModel) -> Image.Image:
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-MODALITY = Modality("image", collate, place, lay_out, encode, noise=noise)
+MODALITY = Modality(
+    "image",
+    collate,
+    place,
+    lay_out,
+    encode,
+    noise=noise,
+    noun="picture",
+    files=FileKind(
+        IMAGE_SUFFIXES,
+        "picture",
+        "pictures",
+        "an image file, and this model takes a text: choose a model for images, or give (picture, text)",
+    ),
+    read=image_of,
+    types=(Image.Image,),
+    arrays=lambda picture: (picture,),
+    removal=PartRemoval(_removable, _without, _options),
+    layouts={Patches: PATCH_KIND},
+)

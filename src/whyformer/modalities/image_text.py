@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from whyformer.axes import Inputs
+from whyformer.files import IMAGE_SUFFIXES
 from whyformer.inputs.image_prompt import ImagePrompt, image_inputs, image_prompt_of, prompt_chunk
-from whyformer.inputs.modality import Modality
+from whyformer.inputs.modality import FileKind, Modality
 from whyformer.modalities.image import noise
 from whyformer.models.loading import LoadedModel
 
@@ -24,4 +25,11 @@ def collate(loaded_model: LoadedModel, prompts: Sequence[ImagePrompt]) -> Inputs
 
 
 # Its images are located through the model's bridge: see `api.assemble.picture_parts`.
-MODALITY = Modality("image_text", collate, encode=encode, noise=noise)
+MODALITY = Modality(
+    "image_text",
+    collate,
+    encode=encode,
+    noise=noise,
+    noun="picture",
+    files=FileKind(IMAGE_SUFFIXES, "picture", "pictures"),
+)

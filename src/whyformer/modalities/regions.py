@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,14 +15,20 @@ from torch.nn import functional as F
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import whole_text
+from whyformer.inputs.fills import deleted
 from whyformer.inputs.layouts import Boxes
-from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
+from whyformer.inputs.modality import FileKind, ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import Regions, regions_of, two_of
+from whyformer.inputs.removable import PartRemoval, PartUnits, RemovablePart, TraceRemoval, token_line
+from whyformer.modalities.picture_layouts import BOX_KIND
 from whyformer.modalities.text import text_stream, word_count
 from whyformer.models.family import JOINT
 from whyformer.models.input_tensors import REGION_INPUTS
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import config_of
+
+if TYPE_CHECKING:
+    from whyformer.tracing.trace import Trace
 
 
 def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int) -> Iterator[dict[str, Any]]:
@@ -67,6 +73,19 @@ def lay_out(regions: Regions, row: int, forward: ForwardBatch, place: PartPlace,
     return ScoredLayout("image", boxes, scores[place.first : place.first + boxes.size])
 
 
+def _removable(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
+    """The regions without padding."""
+    mask = trace.question.inputs.get("visual_attention_mask")
+    may_go = trace.masks[place.stream][:, place.first :] if mask is None else mask.bool()
+    return token_line("regions", place.stream, place.first, may_go, units)
+
+
+def _without(inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
+    """Delete the regions that are not kept."""
+    own = {name: inputs[name] for name in REGION_INPUTS if name in inputs}
+    return deleted(own, kept == 0, REGION_INPUTS)
+
+
 def noise(loaded_model: LoadedModel) -> Regions:
     """Four regions with noise features."""
     config = config_of(loaded_model.model)
@@ -76,4 +95,18 @@ def noise(loaded_model: LoadedModel) -> Regions:
     return Regions(Image.new("RGB", (32, 32)), boxes, features)
 
 
-MODALITY = Modality("regions", collate, place, lay_out, encode, noise=noise)
+MODALITY = Modality(
+    "regions",
+    collate,
+    place,
+    lay_out,
+    encode,
+    noise=noise,
+    noun="regions",
+    files=FileKind(frozenset({".npz"}), "file of regions", "files of regions"),
+    read=regions_of,
+    types=(Regions,),
+    arrays=lambda regions: (regions.image, regions.boxes, regions.features),
+    removal=PartRemoval(_removable, _without),
+    layouts={Boxes: BOX_KIND},
+)

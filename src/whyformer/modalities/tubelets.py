@@ -17,14 +17,13 @@ from rich.text import Text
 from whyformer.errors import WhyformerError
 from whyformer.inputs.layouts import Box
 from whyformer.render import canvas
-from whyformer.render.cells import shade, style
+from whyformer.render.cells import BLOCKS, COLOURED_WIDTH, moment_list, range_line, shade, shade_key, style
 from whyformer.render.colour import ink, rgb, score_scale
 from whyformer.render.heatmaps import heated, upsample
 from whyformer.render.html import TEMPLATES
-from whyformer.render.layout_kinds import LAYOUT_KINDS, LayoutKind
-from whyformer.render.sound_picture import BLOCKS
-from whyformer.render.text_spans import number
-from whyformer.render.view import data_uri
+from whyformer.render.layout_kinds import LayoutKind
+from whyformer.render.text_spans import TextUnits, number
+from whyformer.render.view import PartView, data_uri, legend_view
 
 if TYPE_CHECKING:
     from whyformer.results.part import Part
@@ -190,7 +189,7 @@ def _curve(sums: np.ndarray, width: int, strip: int) -> Image.Image:
 
 
 def lines(part: Part, width: int) -> list[str]:
-    """Relevance over time in block characters, and the patches of the strongest step in shades."""
+    """Relevance over time in block characters, the patches of the strongest step in shades, the strongest tubelets."""
     layout, sums = _layout(part), by_step(part)
     heights, strength = _heights(sums), score_scale(sums).strength(sums)
     places = np.arange(width) * layout.steps // width
@@ -202,13 +201,15 @@ def lines(part: Part, width: int) -> list[str]:
         _ends(layout, width),
         f"{layout.moments[strongest]}:",
         *("".join(2 * shade(value) for value in row).rstrip() for row in grid[strongest].tolist()),
+        shade_key(part),
+        *moment_list(part),
     ]
 
 
-def coloured(part: Part, width: int) -> list[Text]:
-    """Some frames with their heatmaps in half blocks, and relevance over time below."""
+def coloured(part: Part, width: int, units: TextUnits) -> list[Text]:
+    """Some frames with their heatmaps in half blocks, relevance over time below, and the strongest tubelets."""
     layout, sums = _layout(part), by_step(part)
-    count = min(COLOURED_FRAMES, layout.steps)
+    width, count = min(width, COLOURED_WIDTH), min(COLOURED_FRAMES, layout.steps)
     side = width // count
     first = layout.frames[0]
     size = side, 2 * max(1, round(side * first.height / first.width / 2))
@@ -224,7 +225,8 @@ def coloured(part: Part, width: int) -> list[Text]:
     grounds = [rgb(colour) for colour in scale.colours(scale.strength(columns), "dark")]
     marks = [BLOCKS[round(abs(value) * 8)] for value in _heights(columns).tolist()]
     curve = Text.assemble(*((mark, style(ink(ground), ground)) for mark, ground in zip(marks, grounds, strict=True)))
-    return [*blocks, curve, Text(_ends(layout, width), "dim")]
+    ends = Text(_ends(layout, width), "dim")
+    return [*blocks, curve, ends, *map(Text, moment_list(part)), range_line(part)]
 
 
 def _ends(layout: Tubelets, width: int) -> str:
@@ -278,7 +280,7 @@ def _to_fields(layout: Tubelets) -> dict[str, Any]:
     return {"numbers": list(map(int, layout.numbers)), "rate": rate, **grid, "box": list(map(float, layout.box))}
 
 
-def _from_fields(field: Callable[[str, Any], Any]) -> Tubelets:
+def _from_fields(field: Callable[..., Any]) -> Tubelets:
     return Tubelets(
         image=field("image", Image.Image),
         numbers=tuple(field("numbers", list[int])),
@@ -297,15 +299,15 @@ def _places(layout: Tubelets) -> Iterator[dict[str, Any]]:
                 yield {"from_frame": first + 1, "to_frame": last + 1, "row": row, "column": column}
 
 
-LAYOUT_KINDS[Tubelets] = LayoutKind(
+TUBELET_KIND = LayoutKind(
     name="tubelets",
     fields=("image", "numbers", "rate", "steps", "rows", "columns", "box"),
     units=("patch", "token"),
     to_fields=_to_fields,
     from_fields=_from_fields,
     places=_places,
-    figure=figure,
+    figure=lambda part, space: figure(part, space.width),
     lines=lines,
     coloured=coloured,
-    page=page,
+    view=lambda part, side, units: PartView(legend_view(part, "photo"), body=page(part, side)),
 )

@@ -15,10 +15,10 @@ from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.extras import extra
 from whyformer.inputs.layouts import Box, covered_box
-from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
+from whyformer.inputs.modality import FileKind, ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import check_file, image_of
 from whyformer.modalities import image
-from whyformer.modalities.tubelets import Tubelets
+from whyformer.modalities.tubelets import TUBELET_KIND, Tubelets
 from whyformer.models.families import FAMILIES
 from whyformer.models.loading import LoadedModel
 from whyformer.models.pictures import WHOLE
@@ -197,4 +197,19 @@ def noise(loaded_model: LoadedModel) -> list[Image.Image]:
     return [image.noise(loaded_model)] * 2
 
 
-MODALITY = Modality("video", collate, place, lay_out, encode, noise=noise)
+MODALITY = Modality(
+    "video",
+    collate,
+    place,
+    lay_out,
+    encode,
+    noise=noise,
+    noun="video",
+    files=FileKind(
+        frozenset({".avi", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".webm"}),
+        "video",
+        "videos",
+        "a video file, and this model takes a text: choose a model for videos",
+    ),
+    layouts={Tubelets: TUBELET_KIND},
+)

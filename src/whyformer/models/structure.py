@@ -310,36 +310,6 @@ def feature_levels(model: nn.Module, image_size: tuple[int, int], tokens: int) -
     raise UnsupportedModel(f"{tokens} tokens fit no feature map of an image of {image_size[0]}×{image_size[1]} pixels.")
 
 
-def wave_frames(model: nn.Module) -> tuple[int, int]:
-    """Receptive field and stride of a sound's tokens, in samples."""
-    config = config_of(model)
-    kernels, strides = getattr(config, "conv_kernel", None), getattr(config, "conv_stride", None)
-    if not kernels or not strides:
-        raise UnsupportedModel(
-            f"{type(model).__name__} does not state how it splits a sound: set its config.conv_kernel and conv_stride."
-        )
-    window, step = 1, 1
-    for kernel, stride in zip(kernels, strides, strict=True):
-        window, step = window + (kernel - 1) * step, step * stride
-    return window, step
-
-
-def spectrum_grid(model: nn.Module, times: int, bins: int) -> tuple[int, int]:
-    """Rows (bands) and columns of the patches of a spectrogram."""
-    config = config_of(model)
-    size, across, up = config.patch_size, config.time_stride, config.frequency_stride
-    return (bins - size) // up + 1, (times - size) // across + 1
-
-
-def sound_prefix(model: nn.Module, inputs: Inputs, tokens: int) -> int:
-    """Number of tokens before those of a sound: AST's class and distillation tokens."""
-    values = inputs.get("input_values")
-    if not isinstance(values, Tensor) or values.dim() != 3 or tokens == values[0].numel():
-        return 0
-    bands, columns = spectrum_grid(model, *values.shape[1:])
-    return tokens - bands * columns
-
-
 def prefix_length(model: nn.Module, inputs: Inputs, tokens: int) -> int:
     """Number of tokens before the patches of an image (class, distillation, registers); 0 for text."""
     _, example = main_input(inputs)

@@ -129,6 +129,16 @@ class Task:
     modality: str = "text"
 
     @property
+    def is_text_only(self) -> bool:
+        """Whether it takes texts alone."""
+        return self.sees is None and self.modality == "text"
+
+    @property
+    def reads_other_files(self) -> bool:
+        """Whether it takes files that have neither texts nor pictures."""
+        return self.sees is None and self.modality != "text"
+
+    @property
     def sees_pictures(self) -> bool:
         return self.sees == "picture"
 

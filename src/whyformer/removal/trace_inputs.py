@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from whyformer.axes import (
     Inputs,
-    StepPixels,
     StreamScores,
     SubsetExampleScores,
     UnitMasks,
@@ -22,56 +21,15 @@ from whyformer.axes import (
     at_least_float32,
 )
 from whyformer.errors import UnsupportedModel, WhyformerError, check_choice
-from whyformer.extras import extra
-from whyformer.inputs.parts import PartPlace, part_places, real_grid
-from whyformer.models.family import JOINT
-from whyformer.models.input_tensors import REGION_INPUTS, TEXT_INPUTS
+from whyformer.inputs.fills import Erasure, Fill
+from whyformer.inputs.modality import modalities
+from whyformer.inputs.removable import PartUnits, RemovablePart, TraceRemoval, UnitChoice, UnitKind
 from whyformer.models.structure import config_of
-from whyformer.removal.fills import Erasure, Fill, blanked, deleted, erased
-from whyformer.removal.road_imputation import imputed
 from whyformer.removal.state_insertion import insert_states
 from whyformer.removal.units import Ablation, Units
 from whyformer.tracing.leaves import padding_token
 from whyformer.tracing.question import repeat_inputs, split_output
 from whyformer.tracing.trace import Trace, copies_at_once, real_tokens
-
-UnitKind = Literal["token", "word", "superpixel"]
-# One kind for all parts, or by "text", "image" and "regions" their kind or the unit of each place.
-PartUnits = Mapping[str, UnitKind | Tensor]
-UnitChoice = UnitKind | PartUnits
-REMOVABLE_PARTS = ("text", "image", "regions")
-SUPERPIXELS = 64  # in a picture, about
-
-
-@dataclass(frozen=True, eq=False)
-class RemovablePart:
-    """A part of the inputs whose places can be removed.
-
-    `numbers` [example, place] are their units before counting, `tokens` [example, place] their tokens in the stream;
-    -1 for none. Places are pixels, word pieces or regions.
-    """
-
-    kind: str
-    stream: str
-    shape: tuple[int, ...]
-    numbers: np.ndarray
-    tokens: np.ndarray
-
-
-@dataclass(frozen=True)
-class TraceRemoval:
-    """How places are removed: pixels filled, word pieces erased.
-
-    Attributes:
-        fill: "mean" for 0 after the processor's normalisation, "black", "road" for imputation by neighbours, or a
-            colour as a tensor [channel, 1, 1].
-        erasure: "pad", "mask", "delete", or the id of a replacement token.
-        padding: The id of padding.
-    """
-
-    fill: Fill | Tensor = "mean"
-    erasure: Erasure | int = "pad"
-    padding: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +131,7 @@ class TokenAblation:
         copies = repeat_inputs(inputs, len(kept), self.trace.question.batch)
         sizes = [part.numbers.shape[1] for part in self.parts]
         for part, own in zip(self.parts, kept.split(sizes, dim=2), strict=True):
-            steps = _remove(part, inputs, own.unflatten(2, part.shape), self.removal)
+            steps = _without(part, inputs, own.unflatten(2, part.shape), self.removal)
             copies |= {
                 name: value.flatten(0, 1) for name, value in steps.items() if name in inputs or self._takes(name)
             }
@@ -201,7 +159,8 @@ def trace_ablation(
         fill: The fill of removed pixels.
         erasure: The replacement of removed word pieces.
     """
-    by_part = dict.fromkeys(REMOVABLE_PARTS, units) if isinstance(units, str) else units
+    removable = [name for name, modality in modalities().items() if modality.removal is not None]
+    by_part = dict.fromkeys(removable, units) if isinstance(units, str) else units
     for kind in (kind for kind in by_part.values() if isinstance(kind, str)):
         check_choice("units", kind, UnitKind)
     if isinstance(by_part.get("text"), str) and by_part["text"] == "word":
@@ -230,83 +189,14 @@ def _parts(trace: Trace, units: PartUnits) -> Iterator[RemovablePart]:
     if axes != 4:
         raise UnsupportedModel(f"{name} takes pixels with {axes} axes: parts can only be removed from single pictures.")
     lengths = {stream: mask.shape[1] for stream, mask in real_tokens(trace).items()}
-    places = list(part_places(question.model, question.inputs, lengths))
-    makers = {"text": _text_part, "picture": _picture_part, "regions": _region_part}
-    removable = [(place, makers[place.kind]) for place in places if place.kind in makers]
-    if not removable:
+    is_empty = True
+    for modality in modalities().values():
+        place = None if modality.place is None else modality.place(question.model, question.inputs, lengths)
+        if place is not None and modality.removal is not None:
+            is_empty = False
+            yield modality.removal.places(trace, place, units)
+    if is_empty:
         raise UnsupportedModel(f"The inputs of {name} have no removable parts: words, patches or regions.")
-    for place, make in removable:
-        yield make(trace, place, units)
-
-
-def _text_part(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
-    """Word pieces, except the read-out token, which is never removed."""
-    count = trace.question.inputs["input_ids"].shape[-1]
-    may_go, bridge = trace.masks[place.stream][:, :count].clone(), trace.question.bridge
-    if bridge is not None:  # placeholders of pictures, from which patches are removed instead
-        may_go &= ~bridge.is_placeholder
-    for readout in trace.readouts:
-        read = readout.weights != 0
-        if readout.stream == place.stream:
-            may_go &= ~(read & (read.sum(dim=1, keepdim=True) == 1))[:, :count]
-    return _line("text", place.stream, 0, may_go, units)
-
-
-def _region_part(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
-    mask = trace.question.inputs.get("visual_attention_mask")
-    may_go = trace.masks[place.stream][:, place.first :] if mask is None else mask.bool()
-    return _line("regions", place.stream, place.first, may_go, units)
-
-
-def _line(kind: str, stream: str, first: int, may_go: Tensor, units: PartUnits) -> RemovablePart:
-    """A part whose places are consecutive tokens."""
-    batch, count = may_go.shape
-    tokens = np.broadcast_to(first + np.arange(count), (batch, count))
-    numbers = np.where(may_go.cpu().numpy(), np.arange(count), -1)
-    if isinstance(choice := units.get(kind), Tensor):
-        numbers = np.where(numbers < 0, -1, _checked(kind, choice, (batch, count)))
-    return RemovablePart(kind, stream, (count,), numbers, tokens)
-
-
-def _picture_part(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
-    inputs = trace.question.inputs
-    pixels = inputs["pixel_values"]
-    batch, _, height, width = pixels.shape
-    assert place.grid is not None
-    mask = inputs.get("pixel_mask", torch.ones(batch, height, width, device=pixels.device)).bool().cpu().numpy()
-    patches = np.full((batch, height, width), -1)
-    for row in range(batch):
-        rows, columns = place.grid
-        high, wide = height, width
-        if place.stream == JOINT:  # the stream has the picture's patches only, without padding
-            rows, columns = real_grid(inputs, row, place.grid)
-            high, wide = int(mask[row].any(axis=1).sum()), int(mask[row].any(axis=0).sum())
-        down, right = np.arange(high) * rows // high, np.arange(wide) * columns // wide
-        patches[row, :high, :wide] = down[:, None] * columns + right
-    numbers = np.where(mask, patches, -1)
-    if isinstance(choice := units.get("image"), Tensor):
-        numbers = np.where(mask, _checked("image", choice, (batch, height, width)), -1)
-    elif choice == "superpixel":
-        numbers = np.where(mask, np.stack([superpixels(one) for one in pixels]), -1)
-    tokens = np.where(patches < 0, -1, patches + place.first)
-    return RemovablePart("image", place.stream, (height, width), numbers.reshape(batch, -1), tokens.reshape(batch, -1))
-
-
-def superpixels(picture: Tensor) -> np.ndarray:
-    """The superpixel of each pixel of a picture [channel, height, width], by SLIC."""
-    values = at_least_float32(picture).permute(1, 2, 0).cpu().numpy()
-    spread = max(float(values.max() - values.min()), 1e-6)
-    segments: np.ndarray = extra("skimage.segmentation").slic(
-        (values - values.min()) / spread, n_segments=SUPERPIXELS, start_label=0
-    )
-    return segments
-
-
-def _checked(kind: str, numbers: Tensor, shape: tuple[int, ...]) -> np.ndarray:
-    if tuple(numbers.shape) != shape:
-        raise WhyformerError(f"units of the {kind} have shape {tuple(numbers.shape)}, not {shape}.")
-    array: np.ndarray = numbers.cpu().numpy()
-    return array
 
 
 def _at_places(masks: UnitMasks, numbers: Tensor, count: int) -> Tensor:
@@ -317,32 +207,8 @@ def _at_places(masks: UnitMasks, numbers: Tensor, count: int) -> Tensor:
     return kept[:, numbers]
 
 
-def _remove(part: RemovablePart, inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
+def _without(part: RemovablePart, inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
     """The inputs of a part at every step, without the places that are not kept."""
-    if part.kind == "image":
-        return {"pixel_values": _fill(inputs["pixel_values"], kept, removal.fill)}
-    removed = kept == 0
-    if part.kind == "regions":
-        return deleted({name: inputs[name] for name in REGION_INPUTS if name in inputs}, removed, REGION_INPUTS)
-    own = {name: inputs[name] for name in TEXT_INPUTS if name in inputs}
-    removed = removed.reshape(len(removed), *own["input_ids"].shape)  # a multiple-choice head has an axis of one choice
-    how = "mask" if isinstance(removal.erasure, int) else removal.erasure
-    steps = erased(own, removed, how, filler=removal.erasure if isinstance(removal.erasure, int) else removal.padding)
-    if "attention_mask" in steps:  # read the padding of empty texts: a mean over no tokens is undefined
-        mask = steps["attention_mask"]
-        steps["attention_mask"] = mask.where(
-            mask.any(dim=-1, keepdim=True), own.get("attention_mask", torch.ones_like(mask))
-        )
-    return steps
-
-
-def _fill(pixels: Tensor, kept: Tensor, fill: Fill | Tensor) -> StepPixels:
-    colour = fill if isinstance(fill, Tensor) else torch.zeros(1, 1, 1)
-    if kept.dtype != torch.bool:
-        if isinstance(fill, str) and fill == "road":
-            raise WhyformerError("fill='road' imputes whole pixels, but this method dims them: use 'mean' or 'black'.")
-        shares, blank = kept[:, :, None].to(pixels), colour.to(pixels)
-        return blank + shares * (pixels - blank)
-    if isinstance(fill, str) and fill == "road":
-        return torch.cat([imputed(pixels, one[None]) for one in ~kept])
-    return blanked(pixels, ~kept, colour)
+    of_part = modalities()[part.kind].removal
+    assert of_part is not None
+    return of_part.without(inputs, kept, removal)

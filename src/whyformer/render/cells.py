@@ -23,13 +23,14 @@ from whyformer.render.heatmaps import (
 )
 from whyformer.render.marks import Edges, edges
 from whyformer.render.scatter import layout_scale
-from whyformer.render.text_spans import number
+from whyformer.render.text_spans import TextUnits, number, shown_scores
 
 if TYPE_CHECKING:
     from whyformer.results.part import Part
 
-PLAIN_WIDTH, LISTED_REGIONS, CELL_BAR = 48, 5, 20
+PLAIN_WIDTH, COLOURED_WIDTH, LISTED_REGIONS, MOST_MOMENTS, CELL_BAR = 48, 64, 5, 5, 20
 FOR, AGAINST = " ░▒▓█", " --=="
+BLOCKS = " ▁▂▃▄▅▆▇█"
 WEAK = "·"  # marks a region of any weak score
 
 
@@ -83,6 +84,18 @@ def region_list(part: Part) -> list[str]:
         f" {_bar(lengths[region])}".rstrip()
         for rank, region in enumerate(order, start=1)
     ]
+
+
+def moment_list(part: Part) -> list[str]:
+    """The strongest tokens with their scores."""
+    order = strongest_first(part.scores)[:MOST_MOMENTS]
+    return [f"{part.scores[token]:>10.3g}  {part.tokens[token]}" for token in order]
+
+
+def range_line(part: Part, units: TextUnits = "word") -> Text:
+    """The range of the scores that are coloured."""
+    scores = shown_scores(part, units)
+    return Text(f"scores from {number(scores.min(initial=0))} to {number(scores.max(initial=0))}", "dim")
 
 
 def style(foreground: RGB, background: RGB) -> Style:

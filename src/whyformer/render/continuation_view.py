@@ -89,7 +89,7 @@ def _texts_before(stream: _Stream) -> Iterator[str]:
 
 
 def _scored_parts(continuation: Continuation) -> Iterator[ScoredPartView]:
-    """The pictures or the sound, with the scores of each written token."""
+    """The parts that are not texts, with the scores of each written token."""
     last = continuation.explanations[-1]
     for name, part in last.parts.items():
         if not isinstance(part.layout, WordPieces):
@@ -98,7 +98,7 @@ def _scored_parts(continuation: Continuation) -> Iterator[ScoredPartView]:
 
 
 def _columns(last: Explanation) -> dict[str, int]:
-    """The first column of each part: one per token of a text, one for a whole picture or sound."""
+    """The first column of each part: one per token of a text, one for each other part."""
     sizes = [part.layout.size if isinstance(part.layout, WordPieces) else 1 for part in last.parts.values()]
     return dict(zip(last.parts, np.cumsum([0, *sizes]).tolist(), strict=False))
 

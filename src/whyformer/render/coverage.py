@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whyformer.inputs.layouts import Boxes, Frames, Patches, Spectrogram, WordPieces
+from whyformer.inputs.layouts import Patches
 from whyformer.render.colour import STANDS_OUT
 from whyformer.render.heatmaps import has_outlines
+from whyformer.render.layout_kinds import kind_of
 from whyformer.render.scatter import is_scattered
 from whyformer.render.text_spans import TextUnits, captioned_parts, number, part_scale, shown_scores, visible
 
@@ -97,20 +98,13 @@ def _is_noise(part: Part) -> bool:
 
 def unit_name(part: Part, units: TextUnits = "word") -> str:
     """Name of the units of a part that have a score."""
-    match part.layout:
-        case WordPieces():
-            return units
-        case Boxes():
-            return "region"
-        case Frames():
-            return "moment"
-        case _:
-            return "patch"
+    return kind_of(part.layout).unit or units
 
 
 def _verb(part: Part) -> str:
-    """Outlines are drawn unless every pixel has a score, and not in texts, regions or waves."""
-    is_outlined = not isinstance(part.layout, (WordPieces, Boxes, Frames)) and has_outlines(part.layout.size)
+    """Outlines are drawn on heatmaps in which every pixel has a score."""
+    kind = kind_of(part.layout)
+    is_outlined = kind.ground == "photo" and kind.whole is not None and has_outlines(part.layout.size)
     return "Outlined" if is_outlined else "Stands out"
 
 
@@ -119,12 +113,7 @@ def _place(part: Part, own: Coverage, units: TextUnits) -> str:
 
 
 def _extent(part: Part, count: int, total: int, units: TextUnits) -> str:
-    match part.layout:
-        case WordPieces() | Boxes():
-            return f"{count} of {total} {unit_name(part, units)}s"
-        case Frames() | Spectrogram():
-            return f"{percent(count / total)} of the sound"
-        case Patches():
-            return f"{percent(count / total)} of the picture"
-        case _:
-            return f"{percent(count / total)} of the patches"
+    whole = kind_of(part.layout).whole
+    if whole is None:
+        return f"{count} of {total} {unit_name(part, units)}s"
+    return f"{percent(count / total)} of {whole}"

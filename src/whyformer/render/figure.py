@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
-from whyformer.inputs.layouts import Boxes, Frames, Patches, Spectrogram, WordPieces
+from whyformer.inputs.layouts import Boxes, Patches, WordPieces
 from whyformer.render import canvas
-from whyformer.render.canvas import Chip
-from whyformer.render.colour import Scale, rgb
+from whyformer.render.colour import Scale
 from whyformer.render.coverage import coverage_remark, finding
 from whyformer.render.fonts import missing_characters, text_width
-from whyformer.render.heatmaps import display_side, heat_bar, original, overlay
-from whyformer.render.layout_kinds import kind_of
-from whyformer.render.sound_picture import sound_picture
+from whyformer.render.heatmaps import heat_bar, original, overlay
+from whyformer.render.layout_kinds import Space, kind_of
 from whyformer.render.text_spans import (
-    ScoredSpan,
     TextUnits,
     captioned_parts,
     part_scale,
     readable,
     region_ranking,
     scale_texts,
-    spans,
     visible,
 )
 
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["continuation_figure", "explanation_figure", "grid", "legend", "overlay"]
 
 CANVAS_WIDTH, CANVAS_SIDE, CELL, ROW_TITLE, MARGIN = 1280, 628, 400, 180, 32
-NARROW = (Patches, Boxes, WordPieces)  # other parts are stacked at the width of the sheet
 CELLS_PER_LINE = 4  # of a comparison, to fit a screen and a page
 # Parts side by side: smaller pictures, and words only if the column is wide enough.
 SIDE_BESIDE, LEAST_COLUMN, COLUMN_GUTTER = 400, 280, 48
@@ -124,10 +120,11 @@ def _wrap(cells: Sequence[Image.Image]) -> Image.Image:
 
 def _token_row(explanation: Explanation, units: TextUnits) -> Image.Image:
     width = CANVAS_WIDTH - ROW_TITLE - 24
+    space = Space(width, SIDE_BESIDE, has_original=True, units=units)
     bodies = [
-        _text(part, width, 20, units, most_lines=12)
+        kind_of(part.layout).figure(part, replace(space, font_size=20, most_lines=12))
         if isinstance(part.layout, WordPieces)
-        else _part_figure("", part, width, SIDE_BESIDE, units)
+        else _part_figure("", part, space)
         for _, part in captioned_parts(explanation)
     ]
     return canvas.side_by_side([_heading(explanation.answer, ROW_TITLE), canvas.stack(bodies)])
@@ -135,41 +132,26 @@ def _token_row(explanation: Explanation, units: TextUnits) -> Image.Image:
 
 def _parts_figure(parts: Sequence[tuple[str, Part]], units: TextUnits) -> Image.Image:
     """The parts stacked or side by side, whichever is lower."""
-    under = canvas.stack([_part_figure(*part, CANVAS_WIDTH, CANVAS_SIDE, units) for part in parts], gap=28)
+    space = Space(CANVAS_WIDTH, CANVAS_SIDE, has_original=True, units=units)
+    under = canvas.stack([_part_figure(*part, space) for part in parts], gap=28)
     texts = sum(isinstance(part.layout, WordPieces) for _, part in parts)
     pictures = sum(2 * SIDE_BESIDE + 24 for _, part in parts if not isinstance(part.layout, WordPieces))
     column = (CANVAS_WIDTH - pictures - COLUMN_GUTTER * (len(parts) - 1)) // max(1, texts)
-    if len(parts) == 1 or column < LEAST_COLUMN or not all(isinstance(part.layout, NARROW) for _, part in parts):
+    if len(parts) == 1 or column < LEAST_COLUMN or not all(kind_of(part.layout).is_narrow for _, part in parts):
         return under
-    beside = canvas.side_by_side([_part_figure(*part, column, SIDE_BESIDE, units) for part in parts], gap=COLUMN_GUTTER)
+    space = replace(space, width=column, side=SIDE_BESIDE)
+    beside = canvas.side_by_side([_part_figure(*part, space) for part in parts], gap=COLUMN_GUTTER)
     return min(beside, under, key=lambda picture: picture.height)
 
 
-def _part_figure(caption: str, part: Part, width: int, largest_side: int, units: TextUnits) -> Image.Image:
-    match part.layout:
-        case Patches() | Boxes():
-            side = display_side(part.layout, largest_side)
-            body = canvas.side_by_side([original(part.layout, side), overlay(part, longest_side=side)])
-        case Frames() | Spectrogram():
-            body = sound_picture(part, max(width, CANVAS_SIDE))
-        case WordPieces():
-            body = _text(part, width, 24, units, most_lines=400)
-        case other:
-            body = kind_of(other).figure(part, max(width, CANVAS_SIDE))
-    body = canvas.stack([body, *_ranking(part, body.width), legend(part, units=units)], gap=18)
+def _part_figure(caption: str, part: Part, space: Space) -> Image.Image:
+    body = kind_of(part.layout).figure(part, space)
+    body = canvas.stack([body, *_ranking(part, body.width), legend(part, units=space.units)], gap=18)
     return canvas.stack([*_caption(caption), body], gap=10)
 
 
 def _part_cell(caption: str, part: Part, units: TextUnits) -> Image.Image:
-    match part.layout:
-        case Patches() | Boxes():
-            body = overlay(part, longest_side=CELL)
-        case Frames() | Spectrogram():
-            body = sound_picture(part, CELL)
-        case WordPieces():
-            body = _text(part, CELL, 17, units, most_lines=40)
-        case other:
-            body = kind_of(other).figure(part, CELL)
+    body = kind_of(part.layout).figure(part, Space(CELL, CELL, units=units, font_size=17, most_lines=40))
     return canvas.stack([*_caption(caption), body, *_ranking(part, CELL), legend(part, width=200, units=units)], gap=10)
 
 
@@ -190,30 +172,10 @@ def _font_advice(explanation: Explanation) -> list[str]:
 
 
 def _bar(part: Part, scale: Scale, width: int) -> np.ndarray:
-    match part.layout:
-        case WordPieces() | Frames():
-            strength = np.linspace(-1 if scale.is_diverging else 0, 1, width) * (scale.high > 0)
-            return scale.colours(strength, "light")
-        case _:
-            return heat_bar(scale, width)
-
-
-def _text(part: Part, width: int, size: int, units: TextUnits, *, most_lines: int) -> Image.Image:
-    """Each text as a paragraph, with words on the colours of their scores."""
-    assert isinstance(part.layout, WordPieces)
-    scale = part_scale(part, units)
-    paragraphs = [
-        canvas.paragraph(_chips(scale, spans(part, segment, units)), width, size, most_lines=most_lines)
-        for segment in range(len(part.layout.texts))
-    ]
-    return canvas.on_sheet(canvas.stack(paragraphs, gap=size), width=width)
-
-
-def _chips(scale: Scale, text: Sequence[ScoredSpan]) -> list[Chip]:
-    return canvas.chips(
-        (span.text, None if span.score is None else rgb(scale.colours(scale.strength(np.array(span.score)), "light")))
-        for span in text
-    )
+    if kind_of(part.layout).ground == "page":
+        strength = np.linspace(-1 if scale.is_diverging else 0, 1, width) * (scale.high > 0)
+        return scale.colours(strength, "light")
+    return heat_bar(scale, width)
 
 
 def _spread_out(texts: Sequence[str], width: int) -> Image.Image:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
 from whyformer.extras import extra
-from whyformer.inputs.layouts import Boxes, Frames, Patches, Spectrogram, WordPieces
+from whyformer.inputs.layouts import WordPieces
 from whyformer.render.colour import score_scale
-from whyformer.render.heatmaps import overlay
-from whyformer.render.layout_kinds import kind_of
-from whyformer.render.sound_picture import sound_picture
+from whyformer.render.layout_kinds import Space, kind_of
 from whyformer.render.text_spans import one_line, part_scale, token_names, visible
 
 if TYPE_CHECKING:
@@ -29,17 +26,10 @@ def plot_part(part: Part, title: str, ax: Any = None) -> Any:
     if isinstance(part.layout, WordPieces):
         _plot_words(part, ax)
     else:
-        ax.imshow(np.asarray(_picture(part)))
+        ax.imshow(np.asarray(kind_of(part.layout).figure(part, Space(WIDTH))))
         ax.set_axis_off()
     ax.set_title(_literal(title))
     return ax
-
-
-def _picture(part: Part) -> Image.Image:
-    if isinstance(part.layout, (Patches, Boxes)):
-        return overlay(part)
-    is_sound = isinstance(part.layout, (Frames, Spectrogram))
-    return sound_picture(part, WIDTH) if is_sound else kind_of(part.layout).figure(part, WIDTH)
 
 
 def plot_matrix(continuation: Continuation, matrix: np.ndarray, part: Part, ax: Any = None) -> Any:

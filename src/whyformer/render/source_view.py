@@ -13,6 +13,7 @@ import numpy as np
 from whyformer.inputs.words import content_words
 from whyformer.render.colour import STEPS
 from whyformer.render.coverage import percent
+from whyformer.render.layout_kinds import kind_of
 from whyformer.render.scored_part import ScoredPartView
 from whyformer.render.text_spans import one_line, readable, visible
 from whyformer.render.verdict_view import UNSUPPORTED, VerdictView
@@ -20,7 +21,6 @@ from whyformer.render.verdict_view import UNSUPPORTED, VerdictView
 LONGEST_PLACE = 60  # characters of a row or a source in a title
 RANKED = 8  # sources in the list of a row
 SURPRISE, WEIGHT = "that the model found less likely", "that weighs more in the explained score"  # of underlined tokens
-PARTS = {"image": "the picture", "audio": "the sound"}  # in a title
 WRITTEN = "written before"  # the name of a source that is a part of the response
 
 
@@ -70,7 +70,7 @@ class PieceView:
 class BlockView:
     """A document, a message or another part of the prompt; without a title if its text starts with its name.
 
-    A picture or a sound has one piece without characters, and is drawn.
+    A part that is not a text has one piece without characters, and is drawn.
     """
 
     name: str
@@ -159,7 +159,9 @@ class SourcesView:
         name, text = self.source_text(entry.source)
         if self._is_question(entry):
             return "the question"
-        return PARTS.get(text) or shortened(f"{name}: {text}" if name else text, LONGEST_PLACE)
+        parts = [block.part for block in self.blocks if block.part is not None]
+        whole = kind_of(parts[0].parts[0].layout).whole if [part.source for part in parts] == [entry.source] else None
+        return whole or shortened(f"{name}: {text}" if name else text, LONGEST_PLACE)
 
     def _is_question(self, entry: Entry) -> bool:
         return self.source_text(entry.source)[1].strip() == self.question.strip()
@@ -278,7 +280,7 @@ def cut_text(text: str, extents: Iterable[SourceExtent], start: int, end: int) -
 
 
 def part_block(part: ScoredPartView) -> BlockView:
-    """A picture or a sound as a block."""
+    """A part that is not a text, as a block."""
     return BlockView("", part.name, (PieceView("", (part.source,), label=part.name),), part)
 
 

@@ -5,31 +5,23 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 from PIL import Image
 
-from whyformer.inputs.layouts import Boxes, Frames, Patches, PictureLayout, Spectrogram, WordPieces
-from whyformer.render.colour import Scale
 from whyformer.render.coverage import coverage_remark, finding
-from whyformer.render.heatmaps import display_side, original, overlay, strongest_first
+from whyformer.render.heatmaps import strongest_first
 from whyformer.render.layout_kinds import kind_of
-from whyformer.render.shades import BarGround, bar_shade, token_shade
-from whyformer.render.sound_picture import sound_picture
+from whyformer.render.shades import BarGround, bar_shade
 from whyformer.render.text_spans import (
-    ScoredSpan,
     TextUnits,
     captioned_parts,
-    invisible_tokens,
-    number,
     option_lines,
     part_scale,
     readable,
-    region_ranking,
     scale_texts,
-    spans,
     visible,
 )
 
@@ -41,7 +33,6 @@ LARGEST_SIDE = 480
 # Two pictures of this size leave room for a column of words.
 LARGEST_SIDE_BESIDE = 340
 LONG = 500  # characters
-TAB_STOPS = 12  # words of a text that the Tab key reaches, the strongest
 
 
 @dataclass(frozen=True)
@@ -61,7 +52,7 @@ class SpanView:
 class PictureView:
     """Data URIs of the two pictures, the description of the second, and the scores of its numbered regions.
 
-    A sound has a single, wide picture.
+    What is drawn with its scores has a single, wide picture.
     """
 
     original: str
@@ -83,8 +74,8 @@ class LegendView:
 class PartView:
     """A part as a picture, texts or HTML, with its legend, and its caption if there are several parts."""
 
-    caption: str
     legend: LegendView
+    caption: str = ""
     picture: PictureView | None = None
     texts: tuple[tuple[SpanView, ...], ...] = ()
     invisible: tuple[SpanView, ...] = ()
@@ -156,57 +147,15 @@ def data_uri(picture: Image.Image) -> str:
 
 
 def _part_view(caption: str, part: Part, largest_side: int, units: TextUnits) -> PartView:
-    match part.layout:
-        case Patches() | Boxes():
-            return PartView(caption, _legend(part, "photo"), picture=_picture(part, part.layout, largest_side))
-        case Frames() | Spectrogram():
-            ground: BarGround = "page" if isinstance(part.layout, Frames) else "photo"
-            return PartView(caption, _legend(part, ground), picture=_sound(part, 2 * largest_side))
-        case WordPieces():
-            scale = part_scale(part, units)
-            texts = [spans(part, segment, units) for segment in range(len(part.layout.texts))]
-            least = _least_strong([span.score for text in texts for span in text if span.score is not None])
-            invisible = [ScoredSpan(token.name, (token,)) for token in invisible_tokens(part) if token.score]
-            return PartView(
-                caption,
-                _legend(part, "page", units),
-                texts=tuple(tuple(_span_view(span, scale, least) for span in text) for text in texts),
-                invisible=tuple(_span_view(span, scale, least) for span in invisible),
-            )
-        case other:
-            return PartView(caption, _legend(part, "photo"), body=kind_of(other).page(part, largest_side))
+    return replace(kind_of(part.layout).view(part, largest_side, units), caption=caption)
 
 
-def _picture(part: Part, layout: PictureLayout, largest_side: int) -> PictureView:
-    side = display_side(layout, largest_side)
-    return PictureView(
-        original=data_uri(original(layout, side)),
-        overlay=data_uri(overlay(part, longest_side=side)),
-        description=f"Heatmap on the image{_strongest(part)}",
-        ranking=region_ranking(part),
-    )
-
-
-def _sound(part: Part, width: int) -> PictureView:
-    return PictureView("", data_uri(sound_picture(part, width)), f"Scores on the sound{_strongest(part)}")
-
-
-def _strongest(part: Part) -> str:
+def strongest_description(part: Part) -> str:
+    """The end of a description: the strongest token, if any."""
     return "".join(f", strongest at {part.tokens[token]}" for token in strongest_first(part.scores)[:1])
 
 
-def _least_strong(scores: list[float]) -> float:
-    """The size of the score of the last word that the Tab key reaches."""
-    return sorted(map(abs, scores), reverse=True)[:TAB_STOPS][-1] if scores else 0.0
-
-
-def _span_view(span: ScoredSpan, scale: Scale, least: float) -> SpanView:
-    title = " · ".join(f"{token.name}  {number(token.score)}" for token in span.tokens)
-    if span.score is None:
-        return SpanView(span.text, "", title)
-    return SpanView(span.text, token_shade(span.score, scale), title, abs(span.score) >= least > 0)
-
-
-def _legend(part: Part, ground: BarGround, units: TextUnits = "word") -> LegendView:
+def legend_view(part: Part, ground: BarGround, units: TextUnits = "word") -> LegendView:
+    """The legend of a part."""
     scale = part_scale(part, units)
     return LegendView(bar_shade(scale, ground), scale_texts(scale), coverage_remark(part, units))

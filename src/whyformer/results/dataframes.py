@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from whyformer.extras import extra
-from whyformer.inputs.layouts import Boxes, Frames, Layout, Patches, Spectrogram, WordPieces
 from whyformer.render.layout_kinds import kind_of
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
@@ -62,29 +61,6 @@ def _frame(rows: Sequence[dict[str, Any]], explanation: Explanation) -> Any:
 
 def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:
     for name, part in explanation.parts.items():
-        places = _places(part.layout)
+        places = kind_of(part.layout).places(part.layout)
         for token, score, place in zip(part.tokens, part.scores.tolist(), places, strict=True):
             yield {"part": name, "token": token, "score": score, **place}
-
-
-def _places(layout: Layout) -> Iterator[dict[str, Any]]:
-    """Position of each token: row and column of a patch (from 1), edges of a region, characters, or times."""
-    match layout:
-        case Patches(rows=rows, columns=columns):
-            for index in range(rows * columns):
-                yield {"row": index // columns + 1, "column": index % columns + 1}
-        case Boxes(boxes=boxes):
-            for left, top, right, bottom in boxes:
-                yield {"left": left, "top": top, "right": right, "bottom": bottom}
-        case WordPieces(segments=segments, offsets=offsets):
-            for segment, (start, end) in zip(segments, offsets, strict=True):
-                yield {"segment": segment, "start": start, "end": end}
-        case Frames(spans=spans):
-            for since, until in spans:
-                yield {"from_second": since, "to_second": until}
-        case Spectrogram(spans=spans, bands=bands):
-            for low, high in bands:
-                for since, until in spans:
-                    yield {"from_second": since, "to_second": until, "from_hertz": low, "to_hertz": high}
-        case other:
-            yield from kind_of(other).places(other)

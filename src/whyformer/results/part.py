@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from whyformer.errors import WhyformerError, check_choice
-from whyformer.inputs.layouts import Boxes, Frames, Layout, Patches, Spectrogram, WordPieces
+from whyformer.inputs.layouts import Boxes, Layout, Patches, WordPieces
 from whyformer.inputs.words import tokens_by_word
 from whyformer.render.heatmaps import pixel_scores
 from whyformer.render.layout_kinds import kind_of
@@ -206,17 +206,7 @@ class Part:
 
 def units_of(layout: Layout) -> tuple[By, ...]:
     """The units that can be ranked in a layout, the default first."""
-    match layout:
-        case WordPieces():
-            return "word", "token"
-        case Patches() | Spectrogram():
-            return "patch", "token"
-        case Frames():
-            return "frame", "token"
-        case Boxes():
-            return "region", "token"
-        case other:
-            return kind_of(other).units
+    return kind_of(layout).units
 
 
 def _others(layout: Layout) -> str:

@@ -22,7 +22,7 @@ from whyformer.render.show import Where, show
 from whyformer.render.text_spans import one_line, visible
 from whyformer.results import response_parts
 from whyformer.results.part import check_top_count
-from whyformer.results.response_parts import PART_KINDS, PartScores, ResponseToken, Sinks, TopSource
+from whyformer.results.response_parts import PartScores, ResponseToken, Sinks, TopSource
 from whyformer.results.source_pooling import SourceAggregate, all_source_scores, groups_of, pooled, shares
 from whyformer.results.support import Support
 
@@ -180,7 +180,8 @@ class Response:
         """
         aggregate = self.aggregate if aggregate is None else aggregate
         check_choice("aggregate", aggregate, SourceAggregate)
-        of_text = tuple(source for source in self.sources if source.kind not in PART_KINDS)
+        kinds = {source.kind for source in response_parts.part_sources(self.parts)}
+        of_text = tuple(source for source in self.sources if source.kind not in kinds)
         chosen = of_text if sources is None else sources_of(self.prompt, sources)
         if self.token_scores is None:
             scores = pooled(self.scores, groups_of(self.sources, chosen, self.method), aggregate)

@@ -11,11 +11,10 @@ import numpy as np
 
 from whyformer.axes import SpanScores
 from whyformer.errors import WhyformerError
-from whyformer.inputs.layouts import Frames, Layout, Spectrogram
+from whyformer.inputs.layouts import Layout
 from whyformer.inputs.sources import Source
+from whyformer.render.layout_kinds import kind_of
 from whyformer.results.part import Part
-
-PART_KINDS = ("picture", "sound")  # of sources that are not part of a text
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,10 @@ class Sinks:
 
 @dataclass(frozen=True, eq=False)
 class PartScores:
-    """A picture or the sound of a prompt: the layout of its tokens, and a score for each row of the response and token.
+    """A part of a prompt that is not a text: the layout of its tokens, and its scores for each row of the response.
 
     Args:
-        layout: The layout of its tokens: patches of a picture, frames of a sound.
+        layout: The layout of its tokens, such as patches of a picture.
         scores: A float32 array [row, token].
 
     Raises:
@@ -95,11 +94,8 @@ class PartScores:
 
 
 def part_sources(parts: Mapping[str, PartScores]) -> tuple[Source, ...]:
-    """Each picture, or the sound, as a source; it covers no characters of the prompt."""
-    return tuple(
-        Source("sound" if isinstance(one.layout, (Frames, Spectrogram)) else "picture", "", 0, 0, name, ())
-        for name, one in parts.items()
-    )
+    """Each part that is not a text, as a source; it covers no characters of the prompt."""
+    return tuple(Source(kind_of(one.layout).noun, "", 0, 0, name, ()) for name, one in parts.items())
 
 
 @dataclass(frozen=True)

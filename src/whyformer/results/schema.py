@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.layouts import Box, Boxes, Frames, Layout, Patches, Spectrogram, WordPieces
-from whyformer.inputs.sound import Sound
-from whyformer.render.layout_kinds import LAYOUT_KINDS, LayoutKind, kind_of
+from whyformer.inputs.layouts import Box, Layout
+from whyformer.render.layout_kinds import kind_named, kind_of
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
@@ -23,13 +23,6 @@ EXPLANATION_FIELDS = (
     *FILE_FIELDS,
     *("target", "probability", "method", "model", "options", "notes", "completeness", "answers", "parts"),
 )
-LAYOUT_FIELDS = {
-    "patches": ("image", "rows", "columns", "box", "outline"),
-    "boxes": ("image", "boxes"),
-    "word pieces": ("texts", "segments", "offsets", "pieces"),
-    "frames": ("samples", "rate", "count", "first", "step"),
-    "spectrogram": ("samples", "rate", "columns", "first", "step", "edges"),
-}
 _Field = TypeVar("_Field")
 
 
@@ -64,29 +57,9 @@ def _part_dict(part: Part) -> dict[str, Any]:
 
 
 def layout_dict(layout: Layout) -> dict[str, Any]:
-    match layout:
-        case Patches(rows=rows, columns=columns, box=box, outline=outline):
-            grid = {"layout": "patches", "rows": int(rows), "columns": int(columns), "box": list(map(float, box))}
-            return grid | ({} if outline is None else {"outline": list(map(float, outline))})
-        case Boxes(boxes=boxes):
-            return {"layout": "boxes", "boxes": [list(map(float, box)) for box in boxes]}
-        case WordPieces(texts=texts, segments=segments, offsets=offsets):
-            pairs = [[int(start), int(end)] for start, end in offsets]
-            return {
-                "layout": "word pieces",
-                "texts": list(texts),
-                "segments": list(map(int, segments)),
-                "offsets": pairs,
-            }
-        case Frames(sound=sound, count=count, first=first, step=step):
-            times = {"rate": sound.rate, "first": float(first), "step": float(step)}
-            return {"layout": "frames", "count": int(count), **times}
-        case Spectrogram(sound=sound, columns=columns, first=first, step=step, edges=edges):
-            times = {"rate": sound.rate, "first": float(first), "step": float(step)}
-            return {"layout": "spectrogram", "columns": int(columns), **times, "edges": list(map(float, edges))}
-        case other:
-            kind = kind_of(other)
-            return {"layout": kind.name, **kind.to_fields(other)}
+    """Convert a layout to JSON data."""
+    kind = kind_of(layout)
+    return {"layout": kind.name, **kind.to_fields(layout)}
 
 
 def as_json(value: Any) -> Any:
@@ -126,8 +99,9 @@ def read_continuation(document: Any) -> Continuation:
 
 def read_layout(part: Any) -> Layout:
     """Restore the layout of a part, and check that its token names match."""
-    layout = _layout(part)
-    refuse_others(part, ("layout", "tokens", "scores", "dtype", *_layout_fields(part["layout"])))
+    kind = kind_named(read_field(part, "layout", read_text))
+    layout: Layout = kind.from_fields(partial(_layout_field, part))
+    refuse_others(part, ("layout", "tokens", "scores", "dtype", *kind.fields))
     if "tokens" in part:
         tokens = tuple(read_field(part, "tokens", read_list_of(read_text)))
         # Sizes first: a file may claim a grid of more patches than memory can hold names for.
@@ -136,8 +110,9 @@ def read_layout(part: Any) -> Layout:
     return layout
 
 
-def _layout_fields(name: str) -> tuple[str, ...]:
-    return LAYOUT_FIELDS[name] if name in LAYOUT_FIELDS else _kind_named(name).fields
+def _layout_field(part: Any, name: str, kind: Any, *default: Any) -> Any:
+    """A validated field of a layout, or its default."""
+    return default[0] if default and name not in part else read_field(part, name, FIELD_READERS[kind])
 
 
 def refuse_others(document: JsonMapping, known: Collection[str]) -> None:
@@ -145,46 +120,6 @@ def refuse_others(document: JsonMapping, known: Collection[str]) -> None:
     others = [name for name in document if name not in known]
     if others:
         raise WhyformerError(f"it has a field {others[0]!r:.60}, which is not known")
-
-
-def _layout(part: Any) -> Layout:
-    match read_field(part, "layout", read_text):
-        case "patches":
-            outline = read_field(part, "outline", _box) if "outline" in part else None
-            rows, columns = read_field(part, "rows", read_integer), read_field(part, "columns", read_integer)
-            return Patches(read_field(part, "image", _picture), rows, columns, read_field(part, "box", _box), outline)
-        case "boxes":
-            return Boxes(read_field(part, "image", _picture), tuple(read_field(part, "boxes", read_list_of(_box))))
-        case "word pieces":
-            return WordPieces(
-                texts=tuple(read_field(part, "texts", read_list_of(read_text))),
-                tokens=tuple(read_field(part, "tokens", read_list_of(read_text))),
-                segments=tuple(read_field(part, "segments", read_list_of(read_integer))),
-                offsets=tuple(read_field(part, "offsets", read_list_of(read_offsets))),
-            )
-        case "frames" | "spectrogram" as kind:
-            sound = Sound(read_field(part, "samples", _array), read_field(part, "rate", read_integer))
-            first, step = read_field(part, "first", read_number), read_field(part, "step", read_number)
-            if kind == "frames":
-                return Frames(sound, read_field(part, "count", read_integer), first, step)
-            edges = tuple(read_field(part, "edges", read_list_of(read_number)))
-            return Spectrogram(sound, read_field(part, "columns", read_integer), first, step, edges)
-        case name:
-            layout: Layout = _kind_named(name).from_fields(
-                lambda field, kind: read_field(part, field, FIELD_READERS[kind])
-            )
-            return layout
-
-
-def _kind_named(name: str) -> LayoutKind:
-    """The layout kind of this name, whose module may not be imported yet."""
-    from whyformer.inputs.modality import modalities
-
-    modalities()
-    kind = next((kind for kind in LAYOUT_KINDS.values() if kind.name == name), None)
-    if kind is None:
-        raise WhyformerError(f"no layout is named {name!r}")
-    return kind
 
 
 def read_field(document: Any, name: str, read: Callable[[Any], _Field]) -> _Field:
@@ -264,6 +199,9 @@ FIELD_READERS: dict[Any, Callable[[Any], Any]] = {
     list[int]: read_list_of(read_integer),
     list[float]: read_list_of(read_number),
     list[str]: read_list_of(read_text),
+    list[Box]: read_list_of(_box),
+    list[tuple[int, int]]: read_list_of(read_offsets),
     Box: _box,
     Image.Image: _picture,
+    np.ndarray: _array,
 }

@@ -50,7 +50,7 @@ def all_source_scores(
     *,
     leave_out_first: bool,
 ) -> SourceScores:
-    """Pool token scores by picture or sound, then by source of the text."""
+    """Pool token scores by part that is not a text, then by source of the text."""
     of_parts = [pooled(one.scores, [range(one.scores.shape[1])], aggregate) for one in parts.values()]
     of_text = source_scores(token_scores, sources, aggregate, leave_out_first=leave_out_first)
     return np.concatenate([*of_parts, of_text], axis=1)

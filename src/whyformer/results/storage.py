@@ -18,6 +18,7 @@ from whyformer.errors import WhyformerError, with_article
 from whyformer.files import parse_json, whole_file
 from whyformer.inputs.read import open_image
 from whyformer.render import html
+from whyformer.render.layout_kinds import kind_of
 from whyformer.render.response_page import continuation_page, response_page
 from whyformer.render.text_spans import TextUnits, one_line, visible
 from whyformer.results.continuation import Continuation
@@ -178,9 +179,9 @@ def _inline_part(part: Part | PartScores) -> dict[str, Any]:
 
 
 def _samples(part: Part | PartScores) -> Iterator[tuple[str, np.ndarray]]:
-    sound = getattr(part.layout, "sound", None)
-    if sound is not None:
-        yield "samples", sound.samples
+    samples_of = kind_of(part.layout).samples
+    if samples_of is not None:
+        yield "samples", samples_of(part.layout)
 
 
 def _pictures(part: Part | PartScores) -> Iterator[tuple[str, Image.Image]]:

@@ -13,20 +13,20 @@ from PIL import Image
 
 from whyformer.api.batch_scores import trace_batch
 from whyformer.api.predictions import SURE, FunctionScores, removable_units
-from whyformer.api.processed_options import word_numbers
 from whyformer.axes import LabelValues, PlaceShares, UnitMasks, at_least_float32
 from whyformer.data.examples import UNLABELLED
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.inputs.chunks import Chunk
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import encode
+from whyformer.inputs.fills import fill_colour
 from whyformer.inputs.layouts import Box, covered_box
 from whyformer.inputs.sound import Sound
 from whyformer.inputs.words import tokens_by_word, word_ranges
+from whyformer.modalities.text import word_numbers
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import labels_of
 from whyformer.models.task import HEADS
-from whyformer.removal.fills import fill_colour
 from whyformer.removal.trace_inputs import trace_ablation
 from whyformer.surveys.sound_removal import sound_for_function, sound_for_model
 from whyformer.surveys.survey_data import SurveySample

@@ -12,8 +12,8 @@ import numpy as np
 
 from whyformer.data.examples import Examples
 from whyformer.errors import WhyformerError, with_article
-from whyformer.files import IMAGE_SUFFIXES, SOUND_SUFFIXES
-from whyformer.inputs.sound import Sound, sound_of
+from whyformer.files import IMAGE_SUFFIXES
+from whyformer.inputs.sound import SOUND_SUFFIXES, Sound, sound_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PIL import Image, ImageDraw
 
 from whyformer.inputs.sound import Sound
-from whyformer.render.sound_picture import AXIS_HEIGHT, FREQUENCY_GUTTER, sound_picture
+from whyformer.modalities.sound_picture import AXIS_HEIGHT, FREQUENCY_GUTTER, sound_picture
 from whyformer.render.view import data_uri
 from whyformer.results.part import Part
 from whyformer.surveys.cues import Cue

@@ -15,10 +15,10 @@ from whyformer.api.predictions import FunctionScores
 from whyformer.axes import Inputs, LabelValues, UnitMasks
 from whyformer.batching import consecutive
 from whyformer.errors import UnsupportedModel
-from whyformer.inputs.audio_encoding import SPECTRUM_WINDOW, AudioClip
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import encode
 from whyformer.inputs.sound import Sound
+from whyformer.modalities.audio import SPECTRUM_WINDOW, AudioClip
 from whyformer.models.input_tensors import SOUND_INPUTS
 from whyformer.models.loading import LoadedModel
 from whyformer.tracing.question import repeat_inputs

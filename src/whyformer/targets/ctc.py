@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.errors import WhyformerError
-from whyformer.models.structure import config_of, unwrapped, wave_frames
+from whyformer.modalities.audio import wave_frames
+from whyformer.models.structure import config_of, unwrapped
 from whyformer.targets.scores import Contrast, Moment, label_index, one_each
 
 

@@ -22,7 +22,7 @@ from whyformer.targets.vocabulary import token_of
 
 def encoded_targets(loaded_model: LoadedModel, encoded: Sequence[EncodedExample], target: Any, batch_size: int) -> Any:
     """The target, or a list of those of each encoded example; a label is predicted from all parts of its example."""
-    if isinstance(target, Moment) and loaded_model.task.hears:
+    if isinstance(target, Moment) and loaded_model.feature_extractor is not None:
         return replace(target, rate=loaded_model.feature_extractor.sampling_rate)
     if callable(target) or is_definite(target) or isinstance(target, (Contrast, Detection, Moment, Pixel, Region)):
         return _as_tokens(target, loaded_model) if loaded_model.task.writes else target

@@ -18,11 +18,11 @@ from whyformer.benchmark.protocols.perturbation import remove_pixels, remove_wor
 from whyformer.benchmark.shard import Shard, explained_labels
 from whyformer.benchmark.step_answers import MakeRemoval, step_answers
 from whyformer.benchmark.word_tokens import word_tokens
+from whyformer.inputs.fills import Erasure, Fill
 from whyformer.metrics.approximation import approximation_errors
 from whyformer.metrics.perturbation_curves import Explained, curves
 from whyformer.metrics.removal import groups
 from whyformer.metrics.sanity import SACO_GROUPS, Other, other_class, randomised, rank_correlation, saco
-from whyformer.removal.fills import Erasure, Fill
 
 
 @protocol("class_sensitivity", {"1 − rank correlation": Figure("sensitivity", is_share=False)})

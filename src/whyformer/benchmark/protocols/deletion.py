@@ -14,10 +14,10 @@ from whyformer.benchmark.protocols.perturbation import remove_pixels
 from whyformer.benchmark.shard import Shard, explained_labels
 from whyformer.benchmark.step_answers import step_answers
 from whyformer.errors import WhyformerError
+from whyformer.inputs.fills import Fill
 from whyformer.metrics.perturbation_curves import Explained, curves
 from whyformer.metrics.pixel_maps import upsampled
 from whyformer.metrics.sanity import rank_correlation
-from whyformer.removal.fills import Fill
 
 
 @protocol("single_deletion", {"rank correlation": Figure("correlation", is_share=False)})

@@ -18,6 +18,8 @@ from whyformer.benchmark.shard import Shard, explained_labels
 from whyformer.benchmark.step_answers import MakeRemoval, Perturb, repeat_steps, step_answers
 from whyformer.benchmark.word_tokens import class_tokens, readout_tokens, word_tokens
 from whyformer.errors import WhyformerError
+from whyformer.inputs.fills import Erasure, Fill, blanked, deleted, erased, fill_colour, filler_id
+from whyformer.inputs.road_imputation import imputed
 from whyformer.metrics.answers import answer_table
 from whyformer.metrics.perturbation_curves import (
     DOMAINS,
@@ -31,8 +33,6 @@ from whyformer.metrics.perturbation_curves import (
 )
 from whyformer.metrics.removal import RemovableTokens, Unit, class_token_least, removed, removed_pixels
 from whyformer.models.input_tensors import REGION_INPUTS, TEXT_INPUTS
-from whyformer.removal.fills import Erasure, Fill, blanked, deleted, erased, fill_colour, filler_id
-from whyformer.removal.road_imputation import imputed
 
 ORDERS = {"positive": True, "negative": False}  # the most relevant first, or last
 MEASURES = ("accuracy", "probability", "logit")

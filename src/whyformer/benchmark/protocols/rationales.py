@@ -13,6 +13,7 @@ from whyformer.benchmark.protocols.perturbation import remove_words
 from whyformer.benchmark.shard import Shard, explained_labels
 from whyformer.benchmark.step_answers import MakeRemoval, step_answers
 from whyformer.benchmark.word_tokens import word_tokens
+from whyformer.inputs.fills import Erasure
 from whyformer.metrics.perturbation_curves import Explained
 from whyformer.metrics.rationale import (
     BINS,
@@ -25,7 +26,6 @@ from whyformer.metrics.rationale import (
     without_rationale,
     word_scores,
 )
-from whyformer.removal.fills import Erasure
 
 
 @protocol(

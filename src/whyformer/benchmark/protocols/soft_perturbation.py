@@ -18,6 +18,7 @@ from whyformer.benchmark.shard import Shard, explained_labels
 from whyformer.benchmark.step_answers import step_answers
 from whyformer.benchmark.word_tokens import word_tokens
 from whyformer.errors import WhyformerError
+from whyformer.inputs.fills import Erasure
 from whyformer.metrics.perturbation_curves import Explained
 from whyformer.metrics.soft_removal import (
     DRAWS,
@@ -29,7 +30,6 @@ from whyformer.metrics.soft_removal import (
     soft_sufficiency,
     soft_sufficiency_removal,
 )
-from whyformer.removal.fills import Erasure
 
 SOFT_MEASURES = {
     "π-Soft-NC": (soft_comprehensiveness_removal, soft_comprehensiveness),

@@ -13,10 +13,10 @@ from rich.text import Text
 from whyformer.inputs.layouts import Frames, SoundLayout, Spectrogram
 from whyformer.inputs.sound import Sound
 from whyformer.render.canvas import FAINT, WHITE
-from whyformer.render.cells import shade, style
+from whyformer.render.cells import BLOCKS, shade, style
 from whyformer.render.colour import ink, rgb, score_scale
 from whyformer.render.fonts import draw_text, text_width
-from whyformer.render.heatmaps import heated, strongest_first, upsample
+from whyformer.render.heatmaps import heated, upsample
 
 if TYPE_CHECKING:
     from whyformer.results.part import Part
@@ -27,7 +27,6 @@ MOST_TICKS = 8
 WAVE_SHADE = 0.35  # of the colour behind a wave
 SPECTROGRAM_WINDOW = 0.025  # seconds per column of the drawn spectrogram
 QUIETEST = 80  # decibels below the maximum
-BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def sound_picture(part: Part, width: int) -> Image.Image:
@@ -98,11 +97,6 @@ def coloured_sound(part: Part, width: int) -> list[Text]:
         pairs = zip(characters, grounds, strict=True)
         lines.append(Text.assemble(*((mark, style(ink(ground), ground)) for mark, ground in pairs)))
     return [*lines, Text(_seconds_line(layout, width), "dim")]
-
-
-def moment_lines(part: Part, most: int) -> list[str]:
-    """The strongest frames or cells with their scores."""
-    return [f"{part.scores[token]:>10.3g}  {part.tokens[token]}" for token in strongest_first(part.scores)[:most]]
 
 
 def _sound_layout(part: Part) -> SoundLayout:
