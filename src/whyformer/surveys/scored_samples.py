@@ -88,7 +88,7 @@ class ScoredSample:
             return text_parts(self.named_words, wanted)
         own = region_parts(self.grid) if self.sound is None else grid_parts(self.sound, self.grid)
         parts = {cue: part.ravel().astype(float) for cue, part in own.items()}
-        if self.covered is not None:  # with a mask, a region is what lies beside the object in it
+        if self.covered is not None:  # regions leave out the object
             parts = {cue: part * (1 - self.covered[0]) for cue, part in parts.items()}
             parts |= {
                 Cue("mask", name): part for name, part in zip(("object", "background"), self.covered, strict=True)
