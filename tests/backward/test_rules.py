@@ -28,6 +28,7 @@ from tiny_models import FAMILIES, IMAGE, STREAM_FAMILIES, built, inputs_of
 from whyformer import METHODS, WhyformerError, attribute, contrast
 from whyformer.backward import attention_rules as attention
 from whyformer.backward.kinds import OPERATION_KINDS
+from whyformer.backward.operations import replace_tensors
 from whyformer.backward.rule_graph import NoRule, RuleGraph
 from whyformer.backward.rules import ATTN_LRP, LIBRA, RULES
 from whyformer.errors import UnsupportedModel
@@ -1085,3 +1086,11 @@ def test_relevance_taken_twice_from_one_trace_says_that_its_graph_is_used_up():
     METHODS["lrp"](asked)
     with pytest.raises(WhyformerError, match="freed its graph: trace the model again"):
         METHODS["lrp"](asked)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_tensors_that_cannot_be_replaced_are_refused_by_the_name_of_the_operation(count):
+    x = torch.zeros(2)
+    assert replace_tensors([(x, 1), [x.long(), x]], [x + 1, x + 2], "cat")[1][1].tolist() == [2, 2]
+    with pytest.raises(UnsupportedModel, match=f"calls cat with {count} tensors, 2 of them as arguments or in plain"):
+        replace_tensors([(x, 1), [x.long(), x]], [x] * count, "cat")
