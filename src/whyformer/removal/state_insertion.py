@@ -34,7 +34,9 @@ def insert_states(
     question = ablation.trace.question
     streams = _blocks_by_stream(ablation, first_block, last_block)
     stream_of = {block: stream for stream, blocks in streams.items() for block in blocks}
-    states = {block: state_of(output) for block, output in block_outputs(question, list(stream_of), advice=ADVICE).items()}
+    states = {
+        block: state_of(output) for block, output in block_outputs(question, list(stream_of), advice=ADVICE).items()
+    }
     for block, stream in stream_of.items():
         if states[block].shape[:2] != ablation.trace.masks[stream].shape:
             raise _not_a_stack(ablation)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whyformer.inputs.verdicts import NOT_CALIBRATED, VERDICTS
+from whyformer.render.coverage import percent
 from whyformer.render.text_spans import fixed, one_line, readable, visible
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def _figures(support: Support, unit: UnitSupport) -> Iterator[tuple[str, str]]:
         yield f"asked: {readable(name.replace('_', ' '))}", f"{value:+.1f} nats"
     for verdict, probability in unit.probabilities.items():
         if verdict == unit.verdict:
-            yield "calibrated probability of this verdict", f"{probability:.0%}"
+            yield "calibrated probability of this verdict", percent(probability)
     yield "error rate of this verdict", unit.error_text
     for number in unit.uncited:
         yield "used and not cited", _name(support, number) or _quote(support.sources[number].text)

@@ -135,8 +135,6 @@ def _notes(findings: SurveyFindings, drivers: Sequence[Driver], counts: _Counts)
             f"{few} of {len(drivers)} cues were in fewer than {FEWEST_SAMPLES} samples kept for proof, too few for a "
             "test: more samples would help."
         )
-    if not counts.labels:
-        yield "The samples have no labels, so that nothing can be said of errors."
     unknown = unknown_labels_note(findings.respondent, counts.labels)
     if unknown:
         yield unknown

@@ -27,7 +27,9 @@ def misleading_cues(profiles: np.ndarray, cues: Sequence[Cue]) -> list[Cue]:
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     members = _clustered(rows)
     own = [rows[members == number] for number in range(members.max() + 1)]
-    named = (_typical(cluster, cues) for cluster in sorted(own, key=len, reverse=True) if len(cluster) >= SMALLEST_CLUSTER)
+    named = (
+        _typical(cluster, cues) for cluster in sorted(own, key=len, reverse=True) if len(cluster) >= SMALLEST_CLUSTER
+    )
     return list(dict.fromkeys(named))
 
 

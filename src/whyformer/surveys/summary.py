@@ -31,9 +31,14 @@ def overview(survey: Survey) -> tuple[str, str, str]:
 
 
 def _drivers_sentence(survey: Survey) -> str:
-    what = f"{survey.model} {'heard' if survey.kind == 'sound' else 'read'} {survey.samples:,} {survey.kind}s"
+    count = f"{survey.samples:,} {survey.kind}{'s' * (survey.samples != 1)}"
+    what = f"{survey.model} {'heard' if survey.kind == 'sound' else 'read'} {count}"
+    if not survey.tested:
+        return f"{what}; there was no cue to test."
     if not survey.drivers:
-        return f"{what}; none of the {len(survey.tested)} cues tested is proven to drive its answers."
+        tested = len({driver.cue for driver in survey.tested})
+        none = "the only cue is not" if tested == 1 else f"none of the {tested} cues is"
+        return f"{what}; {none} proven to drive its answers."
     by_answer: dict[str | None, list[Driver]] = {}
     for driver in survey.drivers:
         by_answer.setdefault(driver.answer, []).append(driver)
@@ -52,7 +57,7 @@ def _drivers_sentence(survey: Survey) -> str:
 
 def _failures_sentence(survey: Survey) -> str:
     if not survey.labelled:
-        return "The samples have no labels, so that its errors are not known."
+        return "The samples have no labels, so that the model's errors are not known."
     if not survey.wrong:
         return f"None of the {survey.labelled:,} labelled samples is answered wrongly."
     share = f"{survey.wrong:,} of {survey.labelled:,} answers are wrong ({survey.wrong / survey.labelled:.0%})"
@@ -94,9 +99,9 @@ def survey_text(survey: Survey) -> str:
     head = ROW.format("driver", "answer", "samples", "effect", "95 %", "flips", "q")
     lines += [head] + [_row(driver) for driver in survey.drivers[:DRIVERS_LISTED]] if survey.drivers else []
     more = len(survey.drivers) - DRIVERS_LISTED
-    rest = [f"… and {more} more"] * (more > 0) + [f"{len(survey.not_proven)} cues seen, not proven"] * bool(
-        survey.not_proven
-    )
+    unproven = len({driver.cue for driver in survey.not_proven} - {driver.cue for driver in survey.drivers})
+    rest = [f"… and {more} more"] * (more > 0)
+    rest += [f"{unproven} cue{'s' * (unproven != 1)} seen, not proven"] * bool(unproven)
     lines += [f"{'; '.join(rest)}."] if rest else []
     named = [group for group in survey.failures if group.cue is not None]
     lines += ["", "failures"] if named else []
