@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -726,6 +727,18 @@ def test_what_moves_scales_or_bends_its_input_hands_on_all_that_arrives(name, ru
     arrived = random(*output.shape, seed=9).masked_fill(output == 0, 0.0)  # where a zero was put in, no input is
     _, found, _ = handed(row.model(), row.inputs, RULES[rules], arrived)
     assert float(sum(x.sum() for x in found)) == pytest.approx(float(arrived.sum()), rel=1e-12)
+
+
+def test_the_worked_example_of_the_documentation_is_right():
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "relevance.md").read_text(encoding="utf-8")
+    weight = torch.tensor([[2.0, -1.0, -1.0]], dtype=torch.float64)
+    x, arrived = torch.tensor([[2.0, -3.0, 1.0]], dtype=torch.float64), torch.tensor([[6.0]], dtype=torch.float64)
+    model = Model(F.linear, (weight,)).double().eval()
+    for rule in (RULES["attn_lrp"], RULES["dtd"], RULES["z_plus"], RULES["lrp"]):
+        _, (shares,), _ = handed(model, (x,), rule, arrived)
+        figures = [f"{share:.2f}".removesuffix(".00") for share in [*shares[0].tolist(), shares.sum()]]
+        row = " | ".join(figure.replace("-", "−").replace("−0", "0") for figure in figures)
+        assert re.search(rf"\| `{rule['linear'].__name__}`: [^|]* \| {row} \|", page), (rule["linear"].__name__, row)
 
 
 def test_the_codes_lrp_rule_hands_on_twice_what_arrives():
