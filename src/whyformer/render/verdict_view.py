@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from whyformer.results.support import Support, UnitSupport
 
 FULL_NATS = 5.0  # the effect at which a colour is full: the unit is 150 times as likely
-NAT_METHODS = ("leave_one_out", "kernel_shap")  # methods whose scores are nats of the response
+# Methods that remove sources: their scores are nats of the response.
+NAT_METHODS = ("leave_one_out", "occlusion", "kernel_shap", "lime", "mask_regression", "rise", "context_ablation")
 UNSUPPORTED = "No source supports this response: nothing below is coloured."
 LONGEST_QUOTE = 160
 
