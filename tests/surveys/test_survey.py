@@ -245,6 +245,9 @@ def test_a_translation_to_a_label_that_the_model_lacks_is_refused():
 def test_a_survey_of_one_text_counts_it_in_the_singular():
     result = judged(["a good film"])
     assert result.overview[0] == "judge read 1 text; there was no cue to test."
+    few = judged([f"a good film of {year}" for year in range(1990, 1994)], should_ignore=["film"])
+    assert few.overview[0].startswith("judge read 4 texts; ")
+    assert few.overview[0].endswith("too few of them for a test.")
 
 
 def test_some_unknown_labels_are_noted():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from whyformer.metrics.statistics import Interval
 from whyformer.render.text_spans import visible
 from whyformer.surveys.cues import Cue, members_of
+from whyformer.surveys.proof import FEWEST_SAMPLES
 
 if TYPE_CHECKING:
     from whyformer.surveys.survey_result import Driver, FailureGroup, Survey
@@ -36,9 +37,14 @@ def _drivers_sentence(survey: Survey) -> str:
     if not survey.tested:
         return f"{what}; there was no cue to test."
     if not survey.drivers:
-        tested = len({driver.cue for driver in survey.tested})
-        none = "the only cue is not" if tested == 1 else f"none of the {tested} cues is"
-        return f"{what}; {none} proven to drive its answers."
+        cues = len({driver.cue for driver in survey.tested})
+        if all(driver.proof.samples < FEWEST_SAMPLES for driver in survey.tested):
+            return (
+                f"{what}; {'the only cue' if cues == 1 else f'each of {cues} cues'} is in too few of them for a test."
+            )
+        return (
+            f"{what}; {'the only cue is not' if cues == 1 else f'none of {cues} cues is'} proven to drive its answers."
+        )
     by_answer: dict[str | None, list[Driver]] = {}
     for driver in survey.drivers:
         by_answer.setdefault(driver.answer, []).append(driver)
