@@ -13,7 +13,7 @@ from whyformer.files import parse_json
 
 TRANSCRIPT_FIELDS = ("messages", "tools", "trust", "call", "contrast", "id")
 MOST_TRANSCRIPT_BYTES = 1 << 26
-FORMAT = 'a list of messages or {"messages", "tools"}'
+TRANSCRIPT_FORM = 'a list of messages or {"messages", "tools"}'
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ def read_transcript(path: Path) -> Transcript:
         return _transcript(parse_json(content), path.stem)
     except json.JSONDecodeError as error:
         raise WhyformerError(
-            f"The transcript {str(path)!r} cannot be read: {error}. It is JSON: {FORMAT}; a file with one on each line "
-            "is read by --batch."
+            f"The transcript {str(path)!r} cannot be read: {error}. It is JSON: {TRANSCRIPT_FORM}; a file with one on "
+            "each line is read by --batch."
         ) from error
     except ValueError as error:
         raise WhyformerError(f"The transcript {str(path)!r} cannot be read: {error}") from error
@@ -79,7 +79,7 @@ def _transcript(document: Any, name: str) -> Transcript:
     """The checked arguments of a document; messages and tools are checked where they are used."""
     arguments = {"messages": document} if isinstance(document, list) else document
     if not isinstance(arguments, Mapping) or "messages" not in arguments:
-        raise WhyformerError(f"{FORMAT} is needed, not {document!r:.40}.")
+        raise WhyformerError(f"{TRANSCRIPT_FORM} is needed, not {document!r:.40}.")
     unknown = next((field for field in arguments if field not in TRANSCRIPT_FIELDS), None)
     if unknown is not None:
         raise WhyformerError(f"unknown field {unknown!r}. {nearest(unknown, TRANSCRIPT_FIELDS)}")

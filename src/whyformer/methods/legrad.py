@@ -18,7 +18,7 @@ from whyformer.tracing.question import Question
 from whyformer.tracing.trace import Trace
 from whyformer.watching.watcher import Watcher, WatchPlan
 
-ADVICE = "scores='final' uses the model's own score"
+FINAL_SCORE_ADVICE = "scores='final' uses the model's own score"
 
 
 def own_map_gradients(trace: Trace) -> Iterator[tuple[str, AttentionMap]]:
@@ -32,9 +32,10 @@ def own_map_gradients(trace: Trace) -> Iterator[tuple[str, AttentionMap]]:
     if not towers:
         raise UnsupportedModel(
             "scores='each' ends the model after each of its blocks, which takes a single stack of blocks, or one for "
-            f"pictures and one for texts: {ADVICE}."
+            f"pictures and one for texts: {FINAL_SCORE_ADVICE}."
         )
-    outputs = block_outputs(question, [block for blocks in towers.values() for block in blocks], advice=ADVICE)
+    every = [block for blocks in towers.values() for block in blocks]
+    outputs = block_outputs(question, every, advice=FINAL_SCORE_ADVICE)
     for stream, blocks in towers.items():
         for number in range(len(blocks)):
             yield stream, _gradient(question, outputs, blocks[number:], trace.masks[stream])
