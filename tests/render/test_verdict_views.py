@@ -65,6 +65,12 @@ def test_the_page_has_a_chip_for_each_sentence_and_escapes_texts(judged):
     assert "not calibrated" in page
 
 
+def test_the_verdict_of_the_part_that_is_shown_is_open(judged):
+    view, page = response_view(judged), response_page(judged)
+    verdicts = page.split('<details class="verdict"')[1:]
+    assert [one.startswith(" open>") for one in verdicts] == [row == view.opening for row in range(2)]
+
+
 def test_terminal_and_picture_have_the_verdicts(judged, plain):
     text = str(judged)
     assert "1 from sources, 1 not supported" in text
