@@ -1105,5 +1105,5 @@ def test_relevance_taken_twice_from_one_trace_says_that_its_graph_is_used_up():
 def test_tensors_that_cannot_be_replaced_are_refused_by_the_name_of_the_operation(count):
     x = torch.zeros(2)
     assert replace_tensors([(x, 1), [x.long(), x]], [x + 1, x + 2], "cat")[1][1].tolist() == [2, 2]
-    with pytest.raises(UnsupportedModel, match=f"calls cat with {count} tensors, 2 of them as arguments or in plain"):
+    with pytest.raises(UnsupportedModel, match=f"replace {count} tensors of cat, and its arguments hold 2: pass"):
         replace_tensors([(x, 1), [x.long(), x]], [x] * count, "cat")

@@ -260,8 +260,8 @@ def replace_tensors(x: Any, tensors: Sequence[Tensor], operation: str) -> Any:
     result = replaced(x)
     if count != len(tensors):
         raise UnsupportedModel(
-            f"The model calls {operation} with {len(tensors)} tensors, {count} of them as arguments or in plain lists "
-            "and tuples: rules need all of them there."
+            f"Relevance rules replace {len(tensors)} tensors of {operation}, and its arguments hold {count}: pass "
+            "tensors directly or in plain lists and tuples."
         )
     return result
 
