@@ -15,11 +15,11 @@ LABELS_NAMED = 5  # labels in a message
 def check_labels(respondent: Respondent, data: SurveyData) -> None:
     """Raise if a label is translated to one that the model lacks, or none of the data's is one of the model's."""
     known = frozenset(labels_of_respondent(respondent))
-    for label, own in data.label_map.items() if known else ():
-        if own not in known:
+    for label, name in data.label_map.items() if known else ():
+        if name not in known:
             raise WhyformerError(
-                f"label_map translates {label!r} to {own!r}, which is not a label of {respondent.name}. "
-                f"{nearest(own, sorted(known))}"
+                f"label_map translates {label!r} to {name!r}, which is not a label of {respondent.name}. "
+                f"{nearest(name, sorted(known))}"
             )
     unknown: dict[str, None] = {}
     for number in range(len(data)):

@@ -32,8 +32,8 @@ def overview(survey: Survey) -> tuple[str, str, str]:
 
 
 def _drivers_sentence(survey: Survey) -> str:
-    count = f"{survey.samples:,} {survey.kind}{'s' * (survey.samples != 1)}"
-    what = f"{survey.model} {'heard' if survey.kind == 'sound' else 'read'} {count}"
+    samples = f"{survey.samples:,} {survey.kind}{'s' * (survey.samples != 1)}"
+    what = f"{survey.model} {'heard' if survey.kind == 'sound' else 'read'} {samples}"
     if not survey.tested:
         return f"{what}; there was no cue to test."
     if not survey.drivers:
