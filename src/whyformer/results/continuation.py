@@ -171,7 +171,7 @@ class Continuation:
         Example:
             >>> import whyformer
             >>> whyformer.continuation("The film was", tokens=2).show(where="terminal")  # doctest: +ELLIPSIS
-            ... on mini-gpt
+            a ... on mini-gpt
             ...
         """
         show(
