@@ -86,7 +86,7 @@ def test_mini_bert_relies_on_sentiment_and_not_on_the_article(bert):
     with pytest.raises(AssertionError, match=r"(?s)mini-bert relies on “wonderful”.* positive → negative: a dull"):
         assert_ignores(bert, FILMS, "wonderful")
     with pytest.raises(
-        WhyformerError, match="mini-bert reads texts, and the examples are pictures: give texts or a table of them"
+        WhyformerError, match="mini-bert reads texts, and the examples are pictures: give a table or a list of texts"
     ):
         assert_ignores(bert, [Image.open(CAT)], "border")
 

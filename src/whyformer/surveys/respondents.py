@@ -36,9 +36,9 @@ from whyformer.tracing.reads import Reads
 LOWEST_PROBABILITY = 1e-9  # smaller probabilities of a function count as this
 MOST_UNNAMED = 10_000  # labels of a function without names
 GIVEN_AS = {
-    "text": "texts or a table of them",
-    "picture": "pictures (PIL images, or Path objects for files) or a folder of them",
-    "sound": "sounds (whyformer.Sound) or a folder of them",
+    "text": "a table or a list of texts",
+    "picture": "a folder of pictures or a list of PIL images",
+    "sound": "a folder of sounds or a list of whyformer.Sound",
 }
 Respondent = LoadedModel | FunctionScores
 
