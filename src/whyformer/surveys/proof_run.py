@@ -125,7 +125,7 @@ def parts_at_places(
 def pixel_parts(
     shape: tuple[int, int], mask: np.ndarray | None, patches: Mapping[Cue, np.ndarray], cues: frozenset[Cue]
 ) -> dict[Cue, np.ndarray]:
-    """The pixels of these cues in a picture; given the object's mask there, those of regions outside the object."""
+    """The pixels of these cues in a picture; given the object's mask there, those of regions beside the object."""
     parts = region_parts(shape)
     if mask is not None:
         parts = {cue: part & (mask != OBJECT) for cue, part in parts.items()}
