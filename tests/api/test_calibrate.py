@@ -116,6 +116,18 @@ def test_a_verdict_is_settled_just_if_no_value_of_a_missing_figure_changes_it(we
             assert probabilities[verdict] == pytest.approx(least, abs=1e-4)
 
 
+def test_figures_of_repetitions_are_not_missed_in_the_first_unit_of_a_response():
+    models = {
+        "from sources": VerdictModel(1.0, {"necessity": 0.5}),
+        "not supported": VerdictModel(-1.0, {"necessity": -0.5}),
+        "repeats the response": VerdictModel(-1.0, {"judgement": 1.0}),
+    }
+    calibration = Calibration("m", "d", "x", models, 0.9, {})
+    doubtful = unit(-2, -3)
+    assert calibration.settled_figures(doubtful) == calibration.figures_of(doubtful)
+    assert calibration.settled_figures(replace(doubtful, without_earlier=-2.0)) is None
+
+
 def test_too_few_units_are_refused():
     with pytest.raises(WhyformerError, match="Calibration needs at least 8 sentences of two verdicts"):
         fit(drawn(8), "m", "d", "x")

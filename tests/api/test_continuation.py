@@ -192,9 +192,9 @@ def test_a_continuation_is_read_back_as_it_was_saved(written, model, suffix, tmp
 
 def test_a_continuation_is_shown_in_a_line_and_a_line_for_each_token(written):
     found = written["mini-gpt"]
-    assert repr(found) == f"<Continuation ␣{found.text[1:]} by generic_attention on mini-gpt; 4 tokens>"
+    assert repr(found) == f"<Continuation {found.text[1:]} by generic_attention on mini-gpt; 4 tokens>"
     headline, *lines = str(found).splitlines()
-    assert headline == f"␣{found.text[1:]} by generic_attention on mini-gpt"
+    assert headline == f"{found.text[1:]} by generic_attention on mini-gpt"
     names = ["The", "film", "was", *(token.strip() for token in found.tokens)]
     for line, one in zip(lines, found.explanations, strict=True):
         best = int(np.abs(one.scores).argmax())

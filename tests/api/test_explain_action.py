@@ -270,7 +270,7 @@ def test_a_budget_is_kept():
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"call": 3}, "call=3: the last message makes 1 calls, counted from 0"),
+        ({"call": 3}, "call=3: the last message makes 1 call, counted from 0"),
         ({"method": "rollout"}, "method='rollout' reads a model, and score=… does not show it"),
         ({"tokens": 0}, "tokens=0: a whole number"),
         ({"budget": 1}, "budget=1"),

@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_surveyed_says_why(setup, tmp_path, name, content,
     [
         ({}, "Upload a table of texts or a zip file of pictures, type texts, or click an example."),
         ({"texts": "a film", "model": "mini-llm"}, "does not offer the model 'mini-llm'"),
-        ({"texts": "a film", "model": "mini-vit"}, "mini-vit reads pictures, and the data are texts."),
+        ({"texts": "a film", "model": "mini-vit"}, "mini-vit reads pictures, and the data are texts: give a folder of"),
         ({"texts": "a film\n" * 1001}, "1001 texts, but this page takes at most 1000"),
         ({"texts": "a film", "ignored": "one two three four"}, "has 4 words: 1 to 3 make a cue"),
         ({"texts": "a film", "ignored": "a," * 51}, "51 words to be ignored, but this page takes at most 50"),

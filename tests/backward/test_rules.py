@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from tiny_models import FAMILIES, IMAGE, STREAM_FAMILIES, built, inputs_of
 from whyformer import METHODS, WhyformerError, attribute, contrast
 from whyformer.backward import attention_rules as attention
 from whyformer.backward.kinds import OPERATION_KINDS
+from whyformer.backward.operations import replace_tensors
 from whyformer.backward.rule_graph import NoRule, RuleGraph
 from whyformer.backward.rules import ATTN_LRP, LIBRA, RULES
 from whyformer.errors import UnsupportedModel
@@ -727,6 +729,18 @@ def test_what_moves_scales_or_bends_its_input_hands_on_all_that_arrives(name, ru
     assert float(sum(x.sum() for x in found)) == pytest.approx(float(arrived.sum()), rel=1e-12)
 
 
+def test_the_worked_example_of_the_documentation_is_right():
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "relevance.md").read_text(encoding="utf-8")
+    weight = torch.tensor([[2.0, -1.0, -1.0]], dtype=torch.float64)
+    x, arrived = torch.tensor([[2.0, -3.0, 1.0]], dtype=torch.float64), torch.tensor([[6.0]], dtype=torch.float64)
+    model = Model(F.linear, (weight,)).double().eval()
+    for rule in (RULES["attn_lrp"], RULES["dtd"], RULES["z_plus"], RULES["lrp"]):
+        _, (shares,), _ = handed(model, (x,), rule, arrived)
+        figures = [f"{share:.2f}".removesuffix(".00") for share in [*shares[0].tolist(), shares.sum()]]
+        row = " | ".join(figure.replace("-", "−").replace("−0", "0") for figure in figures)
+        assert re.search(rf"\| `{rule['linear'].__name__}`: [^|]* \| {row} \|", page), (rule["linear"].__name__, row)
+
+
 def test_the_codes_lrp_rule_hands_on_twice_what_arrives():
     """SPEC 1.4.1: the reason why it is no default."""
     x, weight = random(2, 3, 40), random(5, 40, seed=1)
@@ -1085,3 +1099,11 @@ def test_relevance_taken_twice_from_one_trace_says_that_its_graph_is_used_up():
     METHODS["lrp"](asked)
     with pytest.raises(WhyformerError, match="freed its graph: trace the model again"):
         METHODS["lrp"](asked)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_tensors_that_cannot_be_replaced_are_refused_by_the_name_of_the_operation(count):
+    x = torch.zeros(2)
+    assert replace_tensors([(x, 1), [x.long(), x]], [x + 1, x + 2], "cat")[1][1].tolist() == [2, 2]
+    with pytest.raises(UnsupportedModel, match=f"replace {count} tensors of cat, and its arguments hold 2: pass"):
+        replace_tensors([(x, 1), [x.long(), x]], [x] * count, "cat")

@@ -172,6 +172,7 @@ def test_a_result_that_gives_an_argument_does_not_drive_the_call():
     ("content", "line"),
     [
         ("{", "agent.json' cannot be read: "),
+        ("{}\n{}", "a file with one on each line is read by --batch."),
         ("3", 'a list of messages or {"messages", "tools"} is needed, not 3.'),
         ('{"messages": [], "tool": []}', "unknown field 'tool'. Did you mean 'tools'"),
     ],
@@ -181,11 +182,21 @@ def test_bad_transcripts_get_one_line(transcript, content, line):
     assert line in refusal("action", *options(transcript))
 
 
+def test_a_batch_without_a_transcript_that_can_be_explained_gets_one_line_and_no_report(transcript, tmp_path):
+    out = tmp_path / "report.html"
+    transcript.write_text(json.dumps({"messages": 3}, indent=1))
+    assert "could be explained: " in refusal("action", *options(transcript, "--batch", "--out", out))
+    transcript.write_text("3")
+    line = refusal("action", *options(transcript, "--batch", "--out", out))
+    assert 'agent.json\' has no transcripts: agent: a list of messages or {"messages", "tools"}' in line
+    assert not out.exists()
+
+
 def test_bad_options_get_one_line(transcript, tmp_path):
     assert "--batch needs an .html report" in refusal("action", *options(transcript, "--batch"))
     assert "--trust 'x': write it as name=label" in refusal("action", *options(transcript, "--trust", "x"))
     assert "--call '{' is not JSON" in refusal("action", *options(transcript, "--call", "{"))
     assert "no format for '.png'" in refusal("action", *options(transcript, "--out", tmp_path / "a.png"))
     missing = tmp_path / "none.json"
-    assert "none.json' cannot be read" in refusal("action", *options(missing))
+    assert refusal("action", *options(missing)).count("none.json' cannot be read") == 1
     assert "--tools" in refusal("action", *options(transcript, "--tools", missing))

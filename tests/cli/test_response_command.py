@@ -247,7 +247,7 @@ def test_pictures_are_named_on_the_command_line_and_in_the_lines_of_a_batch(file
     question, answer = "What colour is the star?", " the star is cyan"
     command = ["response", question, "--image", "scene.png", "--model", "mini-vlm", "--units", "word", *FAST]
     printed = run(*command, "--tokens", "8", "--out", "page.npz")
-    assert printed.startswith("␣the star is cyan by rollout on mini-vlm")
+    assert printed.startswith("the star is cyan by rollout on mini-vlm")
     settings = {"model": "mini-vlm", "method": "rollout", "units": "word"}
     library = explain_response((scene.image, question), **settings)
     assert_same(Response.load("page.npz"), library)

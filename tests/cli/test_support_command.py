@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from commands import invoke
+from commands import invoke, refusal
 
 TRUE = "Boris is in Oslo. Anna is a baker. The key is in the box."
 FALSE = [
@@ -67,6 +67,17 @@ def test_bad_rows_and_options_are_refused(log, tmp_path):
     result = invoke("support", str(mixed), "--model", "mini-llm", "--out", str(tmp_path / "report.html"))
     assert result.exit_code == 1
     assert "row 2: 'question' is missing" in result.stderr
+
+
+def test_a_log_of_which_nothing_can_be_judged_gets_one_line_and_no_report(log, tmp_path):
+    out = tmp_path / "report.html"
+    table = tmp_path / "reviews.csv"
+    table.write_text("text,label\na film,pos\n")
+    line = refusal("support", table, "--model", "mini-llm", "--out", out)
+    assert "reviews.csv' has no answers: row 1: not JSON" in line
+    line = refusal("support", log, "--model", "mini-bert", "--out", out)
+    assert "could be judged: row 1: The tokenizer of mini-bert has no chat template" in line
+    assert not out.exists()
 
 
 def test_a_calibration_needs_labels(log):

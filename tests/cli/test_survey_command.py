@@ -79,7 +79,10 @@ def test_a_table_becomes_a_report_with_its_files(films, tmp_path):
             ["mini-bert", "FILMS", "--should-ignore", "names.txt"],
             "No file 'names.txt' with cues to ignore. Name a cue in a list: ['names.txt'].",
         ),
-        (["mini-vit", "FILMS"], "mini-vit reads pictures, and the data are texts."),
+        (
+            ["mini-vit", "FILMS"],
+            "mini-vit reads pictures, and the data are texts: give a folder of pictures or a list of PIL images.",
+        ),
     ],
 )
 def test_a_mistake_is_said_in_one_line(films, arguments, message, tmp_path, monkeypatch):

@@ -93,3 +93,34 @@ def test_what_cannot_be_inserted_is_said():
     build, *_, texts_and_regions = STREAM_FAMILIES["lxmert"]
     with pytest.raises(UnsupportedModel, match="is not one stack of such blocks for each kind of input: use occlusion"):
         attribute(build(), texts_and_regions(), 1, "caap")
+
+
+@pytest.mark.parametrize(("method", "options"), [("caap", {}), ("attention_gradient", {"scores": "each"})])
+def test_a_model_that_changes_states_in_place_is_explained_like_one_that_does_not(method, options):
+    def added(block, args):
+        return args[0] + 0.5
+
+    def added_in_place(block, args):
+        args[0].add_(0.5)
+
+    def scores(hook):
+        model, inputs = double("vit")
+        for block in model.vit.layers[1:]:
+            block.register_forward_pre_hook(hook)
+        return attribute(model, inputs, 2, method, **options)["image"]
+
+    torch.testing.assert_close(scores(added_in_place), scores(added), rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "advice"),
+    [
+        ("caap", {"first_block": 0, "last_block": 1}, "use occlusion"),
+        ("attention_gradient", {"scores": "each"}, "scores='final' uses the model's own score"),
+    ],
+)
+def test_a_block_that_runs_several_times_is_refused_with_advice_for_the_method(method, options, advice):
+    model, inputs = double("vit")
+    model.vit.layers[1] = model.vit.layers[0]
+    with pytest.raises(UnsupportedModel, match=f"runs a block several times, .* no single place: {advice}"):
+        attribute(model, inputs, 2, method, **options)

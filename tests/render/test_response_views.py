@@ -176,7 +176,7 @@ def test_strange_characters_are_drawn_everywhere():
 
 def test_a_terminal_ranks_sources_under_each_row():
     lines = response_text(made_response()).splitlines()
-    assert lines[0] == "␣The film was dull. The music was great. by rollout on mini-gpt"
+    assert lines[0] == "The film was dull. The music was great. by rollout on mini-gpt"
     assert lines[1:4] == [
         "1  The film was dull.",
         f"    60%  {'█' * 16}  review: The film was dull.",

@@ -9,6 +9,7 @@ import pytest
 from whyformer import explain_response
 from whyformer.render.response_page import response_page
 from whyformer.render.response_view import response_view
+from whyformer.render.verdict_view import NAT_METHODS
 from whyformer.results.support import Citation, SourceFigures, Support, UnitSupport
 
 PROMPT, ANSWER = "The plot was dull. The actors were bad. The music was", " great. I liked it."
@@ -64,6 +65,12 @@ def test_the_page_has_a_chip_for_each_sentence_and_escapes_texts(judged):
     assert "not calibrated" in page
 
 
+def test_the_verdict_of_the_part_that_is_shown_is_open(judged):
+    view, page = response_view(judged), response_page(judged)
+    verdicts = page.split('<details class="verdict"')[1:]
+    assert [one.startswith(" open>") for one in verdicts] == [row == view.opening for row in range(2)]
+
+
 def test_terminal_and_picture_have_the_verdicts(judged, plain):
     text = str(judged)
     assert "1 from sources, 1 not supported" in text
@@ -79,3 +86,17 @@ def test_without_verdicts_scores_in_nats_have_an_absolute_scale_and_others_do_no
     assert view.full == "5 nats"
     assert max(abs(entry.level) for entry in view.rows[0]) == pytest.approx(100 * min(strongest / 5, 1), abs=0.51)
     assert response_view(plain).full == ""
+
+
+def without_sources(prompts, responses):
+    """Log-probabilities by word that hardly depend on the prompt."""
+    words = [[f"{word} " for word in response.split()] for response in responses]
+    return [[(word, -0.5 - len(prompt) / 1e5) for word in own] for prompt, own in zip(prompts, words, strict=True)]
+
+
+@pytest.mark.parametrize("method", NAT_METHODS)
+def test_no_source_has_a_bar_for_an_effect_that_is_nil(method):
+    settings = {"context": ["Anna is a baker.", "Boris is in Oslo."], "score": without_sources, "method": method}
+    response = explain_response("Where is Boris?", "He is in Oslo. ", **settings)
+    assert abs(response.scores).max() < 0.01
+    assert response_view(response).rows == ((),)

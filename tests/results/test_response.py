@@ -127,7 +127,7 @@ def test_a_response_is_drawn_and_shown(response, tmp_path, capsys):
     assert response.image().mode == "RGB"
     response.show(where="terminal")
     assert capsys.readouterr().out == f"{response}\n"
-    assert repr(response) == ("<Response ␣It is Oslo. Yes. by rollout on mini-gpt; 2 spans, 4 sources (sentence)>")
+    assert repr(response) == ("<Response It is Oslo. Yes. by rollout on mini-gpt; 2 spans, 4 sources (sentence)>")
 
 
 def test_the_table_of_a_response_has_a_row_for_each_pair(response):

@@ -11,6 +11,7 @@ from PIL import Image
 
 from planted_samples import random_texts
 from whyformer import Survey, UnsupportedModel, WhyformerError, survey
+from whyformer.render.survey_page import effect_bar
 from whyformer.surveys.cues import Cue
 from whyformer.surveys.proof import FEWEST_SAMPLES, false_discovery_rates
 
@@ -236,6 +237,19 @@ def test_labels_that_the_model_does_not_have_are_refused_before_any_work():
         survey(None, films(40), predict=judge)
 
 
+def test_a_translation_to_a_label_that_the_model_lacks_is_refused():
+    with pytest.raises(WhyformerError, match=r"translates 'pos' to 'positve', .* of judge\. Did you mean 'positive'\?"):
+        judged([("a good one", "pos")], label_map={"pos": "positve", "neg": "negative"})
+
+
+def test_a_survey_of_one_text_counts_it_in_the_singular():
+    result = judged(["a good film"])
+    assert result.overview[0] == "judge read 1 text; there was no cue to test."
+    few = judged([f"a good film of {year}" for year in range(1990, 1994)], should_ignore=["film"])
+    assert few.overview[0].startswith("judge read 4 texts; ")
+    assert few.overview[0].endswith("too few of them for a test.")
+
+
 def test_some_unknown_labels_are_noted():
     rows = [*films(40), ("good word1 word2", "mixed"), ("bad word3 word4", "mixed")]
     result = judged(rows)
@@ -287,9 +301,27 @@ def test_cues_of_few_samples_do_not_weaken_the_others(planted):
     assert [driver.proof.q for driver in able] == pytest.approx(rates)
 
 
-def test_the_number_of_unproven_cues_is_said_however_few_are_proven(planted):
+def test_the_number_of_unproven_cues_is_said_however_few_are_proven(planted, tmp_path):
     assert len(planted.drivers) < 12
-    assert f"\n{len(planted.not_proven)} cues seen, not proven." in str(planted)
+    proven = {driver.cue for driver in planted.drivers}
+    unproven = {driver.cue for driver in planted.tested} - proven
+    assert f"\n{len(unproven)} cues seen, not proven." in str(planted)
+    planted.save(tmp_path / "films.html")
+    figures = f"<b>{len(proven)} of {len(proven | unproven)}</b>cues proven"
+    assert figures in (tmp_path / "films.html").read_text()
+
+
+def test_a_bar_says_if_its_effect_lies_beyond_its_end():
+    def side(nats):
+        return effect_bar({"value": nats, "low": nats, "high": nats})["side"]
+
+    assert [side(nats) for nats in (-1.2, -1.0, 0.3, 3.0, 3.3)] == [
+        "against beyond",
+        "against",
+        "for",
+        "for",
+        "for beyond",
+    ]
 
 
 def pictures(count=40, seed=0):

@@ -68,12 +68,14 @@ def test_an_ignored_word_fails_to_be_relied_on():
 
 
 def test_what_cannot_be_tested_does_not_pass():
-    with pytest.raises(WhyformerError, match="None of the 2 examples has 'plot' beside something else"):
+    with pytest.raises(WhyformerError, match=r"No example has 'plot' and something else besides it \(2 given\)"):
         assert_ignores(None, ["a good film", "so bad"], "plot", predict=judge)
-    with pytest.raises(WhyformerError, match="None of the 1 examples has 'good' beside something else"):
+    with pytest.raises(WhyformerError, match=r"No example has 'good' and something else besides it \(1 given\)"):
         assert_ignores(None, ["good"], "good", predict=judge)
     with pytest.raises(WhyformerError, match="Give either a model, or None and a function"):
         assert_ignores("mini-bert", ["a film"], "film", predict=judge)
+    with pytest.raises(WhyformerError, match="tolerance=-1: nats, at least 0"):
+        assert_relies_on(None, ["a good film"], "film", predict=judge, tolerance=-1)
     with pytest.raises(WhyformerError, match="has 4 words: 1 to 3 make a cue"):
         assert_ignores(None, ["a good film"], "one two three four", predict=judge)
 
@@ -83,7 +85,9 @@ def test_mini_bert_relies_on_sentiment_and_not_on_the_article(bert):
     assert_ignores(bert, ["a wonderful film", "it is a wonderful and moving picture"], "a", tolerance=0.6)
     with pytest.raises(AssertionError, match=r"(?s)mini-bert relies on “wonderful”.* positive → negative: a dull"):
         assert_ignores(bert, FILMS, "wonderful")
-    with pytest.raises(WhyformerError, match="mini-bert reads texts, and the examples are pictures"):
+    with pytest.raises(
+        WhyformerError, match="mini-bert reads texts, and the examples are pictures: give a table or a list of texts"
+    ):
         assert_ignores(bert, [Image.open(CAT)], "border")
 
 

@@ -118,7 +118,9 @@ def calibrate_on_log(
     units = []
     for answer in track(answers, f"calibrating {model.name}", progress=progress):
         if answer.labels is None:
-            raise WhyformerError(f"row {answer.number} has no labels: true or false for each sentence of the answer.")
+            raise WhyformerError(
+                f"{name}, row {answer.number} has no labels: true or false for each sentence of the answer."
+            )
         support = answer_support(model, answer.prompt, answer.answer, answer.documents, judge=True)
         if len(answer.labels) != len(support.units):
             raise WhyformerError(

@@ -253,7 +253,8 @@ def _chosen(
         raise WhyformerError("Nothing comes before the call: give the messages that lead to it.")
     if isinstance(call, int) and not isinstance(call, bool):
         if not 0 <= call < len(last.calls):
-            raise WhyformerError(f"call={call}: the last message makes {len(last.calls)} calls, counted from 0.")
+            count = f"{len(last.calls)} call{'s' * (len(last.calls) != 1)}"
+            raise WhyformerError(f"call={call}: the last message makes {count}, counted from 0.")
         return before, last, call, []
     if call is not None:
         return before, ChatMessage("assistant", "", (call_of(call),)), 0, []

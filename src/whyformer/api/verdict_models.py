@@ -81,7 +81,7 @@ class Calibration:
     @property
     def figures(self) -> tuple[str, ...]:
         """The figures that its models need."""
-        return tuple(dict.fromkeys(name for model in self.models.values() for name in model.coefficients))
+        return needed_figures(self.models)
 
     def figures_of(self, unit: UnitSupport) -> dict[str, float]:
         """The figures of a unit, with typical values for those that it cannot have."""
@@ -101,11 +101,10 @@ class Calibration:
 
         Missing figures that cannot have the values that speak most against the verdict.
         """
-        known = self.figures_of(unit)
-        missing = [name for name in self.figures if name not in known]
+        known, possible = self.figures_of(unit), self.models_of(unit)
+        missing = [name for name in needed_figures(possible) if name not in known]
         if not missing:
             return known
-        possible = self.models_of(unit)
         for verdict, model in possible.items():
             figures = known | {name: FIGURES[name][model.weight(name) < 0] for name in missing}
             others = (other for name, other in possible.items() if name != verdict)
@@ -148,6 +147,11 @@ class Calibration:
             "report": dict(self.report),
         }
         return document if self.served is None else document | {"served": self.served.to_dict()}
+
+
+def needed_figures(models: Mapping[str, VerdictModel]) -> tuple[str, ...]:
+    """The figures that these models need, each once."""
+    return tuple(dict.fromkeys(name for model in models.values() for name in model.coefficients))
 
 
 def least_lead(one: VerdictModel, other: VerdictModel, known: Mapping[str, float], missing: Sequence[str]) -> float:

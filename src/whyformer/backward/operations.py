@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -246,11 +246,24 @@ def _slope_at_zero(function: Function, dtype: torch.dtype, settings: tuple[tuple
     return float(torch.autograd.grad(y, x, torch.ones_like(x))[0])
 
 
-def replace_tensors(x: Any, tensors: Iterator[Tensor]) -> Any:
-    """Replace the floating-point tensors of an argument, and in lists within it, by the next ones."""
-    if isinstance(x, Tensor):
-        return next(tensors) if x.is_floating_point() else x
-    return type(x)([replace_tensors(part, tensors) for part in x]) if type(x) in (tuple, list) else x
+def replace_tensors(x: Any, tensors: Sequence[Tensor], operation: str) -> Any:
+    """Replace the floating-point tensors of an operation's argument, and in lists within it, by these, in order."""
+    remaining, count = iter(tensors), 0
+
+    def replaced(x: Any) -> Any:
+        nonlocal count
+        if isinstance(x, Tensor) and x.is_floating_point():
+            count += 1
+            return next(remaining, x)
+        return type(x)(list(map(replaced, x))) if type(x) in (tuple, list) else x
+
+    result = replaced(x)
+    if count != len(tensors):
+        raise UnsupportedModel(
+            f"Relevance rules replace {len(tensors)} tensors of {operation}, and its arguments hold {count}: pass "
+            "tensors directly or in plain lists and tuples."
+        )
+    return result
 
 
 Quotient = Callable[[Tensor, Tensor], Tensor]

@@ -222,7 +222,7 @@ class RuleGraph:
         kept = [x.clone() if changes and n == 0 else x for n, x in enumerate(tensors)]
         has_graph = rule is None or not is_by_values(rule, function, len(tensors))
         inputs = tuple(x.detach().requires_grad_(x.requires_grad) if has_graph else x.detach() for x in kept)
-        own_args, own_kwargs = replace_tensors([args, list(kwargs.values())], iter(inputs))
+        own_args, own_kwargs = replace_tensors([args, list(kwargs.values())], inputs, name)
         arguments = own_args, dict(zip(kwargs, own_kwargs, strict=True))
         output, examples = _exact(name, function, *arguments), self.facts.rows_of(tensors)
         operation = Operation(kind, function, arguments, inputs, output, self._batch, examples=examples, **details)

@@ -206,6 +206,8 @@ def _explain_transcripts(
         for one, digest in zip(transcripts, digests, strict=True)
         if digest in done
     ]
+    if not rows:
+        raise WhyformerError(f"No transcript of {str(path)!r} could be explained: {errors[0]}")
     with writing(out), whole_file(out) as unfinished:
         page = action_report(rows, model=str(identity["model"]), errors=errors, file=path.name)
         unfinished.write_text(page, encoding="utf-8")

@@ -23,8 +23,8 @@ DEFAULT_NAME = "default"  # the name of the default method
 # Introduction below the title of a page that compares methods.
 ABOUT_METHODS = (
     "What the answer depends on, with one method per column: a stronger colour means more, and blue is evidence "
-    "against the answer. All columns have one scale: a colour is full at four times the average score of its map. "
-    "random is noise, for comparison."
+    "against the answer. A colour is full at four times the average score of its map, or at more where the text below "
+    "it says so. random is noise, for comparison."
 )
 
 

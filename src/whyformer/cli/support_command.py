@@ -150,13 +150,15 @@ def support_command(
         done, problems = _judged(answers, settings, judge, out.with_suffix(".jsonl"), quiet=quiet)
     errors += problems
     rows = _report_rows(answers, done, settings)
+    if not rows:
+        raise WhyformerError(f"No answer of {str(log)!r} could be judged: {errors[0]}")
     totals = _totals(rows)
-    calibration = rows[0].support.calibration if rows else "none"
+    calibration = rows[0].support.calibration
     with writing(out), whole_file(out) as unfinished:
         page = support_report(rows, totals, model=model, calibration=calibration, errors=errors, file=log.name)
         unfinished.write_text(page, encoding="utf-8")
     _say(totals, [f"{safe(log)}, {error}" for error in errors], out, quiet=quiet)
-    share = sum(row.faults == 0 for row in rows) / max(1, len(rows))
+    share = sum(row.faults == 0 for row in rows) / len(rows)
     if errors or (fail_under is not None and share < fail_under):
         raise typer.Exit(UNSUPPORTED_EXIT)
 

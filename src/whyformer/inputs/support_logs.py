@@ -63,8 +63,9 @@ def read_support_log(path: Path) -> tuple[list[LoggedAnswer], list[str]]:
             answers.append(_answer(number, row))
         except WhyformerError as error:
             errors.append(f"row {number}: {error}")
-    if not answers and not errors:
-        raise WhyformerError(f"The log {str(path)!r} has no answers: there is nothing to check.")
+    if not answers:
+        reason = errors[0] if errors else "there is nothing to check."
+        raise WhyformerError(f"The log {str(path)!r} has no answers: {reason}")
     return answers, errors
 
 
@@ -163,7 +164,8 @@ def _answer(number: int, row: Any) -> LoggedAnswer:
     missing = next((field for field in ("question", "documents", "answer") if not row.get(field)), None)
     if missing is not None:
         raise WhyformerError(
-            f'{missing!r} is missing: a row has "question", "documents" and "answer", or "messages", or is a span.'
+            f'{missing!r} is missing or empty: a row has "question", "documents" and "answer", or "messages", or is a '
+            "span."
         )
     documents = row["documents"]
     if not isinstance(documents, list):

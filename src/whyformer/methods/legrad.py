@@ -18,6 +18,8 @@ from whyformer.tracing.question import Question
 from whyformer.tracing.trace import Trace
 from whyformer.watching.watcher import Watcher, WatchPlan
 
+FINAL_SCORE_ADVICE = "scores='final' uses the model's own score"
+
 
 def own_map_gradients(trace: Trace) -> Iterator[tuple[str, AttentionMap]]:
     """Yield the stream of each block and ∂s_l/∂A_l, s_l the score of the mean of its tokens; first block first.
@@ -30,9 +32,10 @@ def own_map_gradients(trace: Trace) -> Iterator[tuple[str, AttentionMap]]:
     if not towers:
         raise UnsupportedModel(
             "scores='each' ends the model after each of its blocks, which takes a single stack of blocks, or one for "
-            "pictures and one for texts: scores='final' uses the model's own score."
+            f"pictures and one for texts: {FINAL_SCORE_ADVICE}."
         )
-    outputs = block_outputs(question, [block for blocks in towers.values() for block in blocks])
+    every = [block for blocks in towers.values() for block in blocks]
+    outputs = block_outputs(question, every, advice=FINAL_SCORE_ADVICE)
     for stream, blocks in towers.items():
         for number in range(len(blocks)):
             yield stream, _gradient(question, outputs, blocks[number:], trace.masks[stream])
@@ -57,7 +60,8 @@ def _gradient(
                 return with_state(output, _mean(state_of(output), mask))
             if block in later:
                 return with_state(outputs[block], args[0] if args else kwargs["hidden_states"])
-            return outputs[block]
+            former = outputs[block]  # a copy, since the model may change it in place
+            return with_state(former, state_of(former).clone())
 
         return call
 

@@ -20,6 +20,8 @@ from whyformer.tracing.trace import copies_at_once
 if TYPE_CHECKING:
     from whyformer.removal.trace_inputs import TokenAblation
 
+OCCLUSION_ADVICE = "use occlusion"  # where states cannot be inserted
+
 
 def insert_states(
     ablation: TokenAblation,
@@ -32,7 +34,8 @@ def insert_states(
     question = ablation.trace.question
     streams = _blocks_by_stream(ablation, first_block, last_block)
     stream_of = {block: stream for stream, blocks in streams.items() for block in blocks}
-    states = {block: state_of(output) for block, output in block_outputs(question, list(stream_of)).items()}
+    outputs = block_outputs(question, list(stream_of), advice=OCCLUSION_ADVICE)
+    states = {block: state_of(output) for block, output in outputs.items()}
     for block, stream in stream_of.items():
         if states[block].shape[:2] != ablation.trace.masks[stream].shape:
             raise _not_a_stack(ablation)
@@ -91,5 +94,5 @@ def _not_a_stack(ablation: TokenAblation) -> UnsupportedModel:
     name = type(ablation.trace.question.model).__name__
     return UnsupportedModel(
         f"caap inserts states between blocks that keep every patch or word at its place, and {name} is not one stack "
-        "of such blocks for each kind of input: use occlusion."
+        f"of such blocks for each kind of input: {OCCLUSION_ADVICE}."
     )

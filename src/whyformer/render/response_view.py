@@ -239,8 +239,8 @@ def _heaviest(response: Response, numbers: Sequence[int]) -> str:
     weights = response.focus[list(numbers)].sum(axis=0)
     order = np.argsort(-weights, kind="stable")[:HEAVIEST]
     shares = [(response.tokens[number].text, weights[number] / weights.sum()) for number in order.tolist()]
-    named = [f"{visible(text)} {share:.0%}" for text, share in shares if share >= LEAST_SHARE]
-    return f" Most weight is on {', '.join(named)}."
+    named = [f"{visible(text.strip() or text)} {share:.0%}" for text, share in shares if share >= LEAST_SHARE]
+    return f" Of its tokens, {', '.join(named)} count most."
 
 
 def _method_options(response: Response) -> list[str]:

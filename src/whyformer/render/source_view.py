@@ -145,7 +145,8 @@ class SourcesView:
             return f"“{answer}”: {self.verdicts[0].verdict}"
         if self.verdicts:
             kinds = {one.verdict for one in self.verdicts}
-            return f"All {len(self.verdicts)} parts {kinds.pop()}" if len(kinds) == 1 else self.summary
+            count = len(self.verdicts)
+            return f"All {count} parts {kinds.pop()}" if len(kinds) == 1 else f"{count} parts: {self.summary}"
         if self.is_diverging or not entries:
             return f"“{answer}”: what it comes from"
         first, *others = entries

@@ -51,7 +51,8 @@ def survey_page(document: Mapping[str, Any], overview: Sequence[str]) -> str:
         others=[one for one in failures if not one["cue"]],
         montages=document["montages"],
         notes=[readable(one_line(note)) for note in document["notes"]],
-        full=LONGEST_BAR,
+        shortest=SHORTEST_BAR,
+        longest=LONGEST_BAR,
         script=Markup(script),
         script_hash=f"sha256-{digest}",
     )
@@ -188,7 +189,10 @@ def word_shade(score: float) -> str:
 
 
 def effect_bar(interval: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The bar of an effect, its side, and the line of its interval, in percent of the full width."""
+    """The bar of an effect, its side, and the line of its interval, in percent of the full width.
+
+    The side says if the effect lies beyond the end of the bar.
+    """
     if interval["low"] is None:
         return None
 
@@ -198,7 +202,8 @@ def effect_bar(interval: Mapping[str, Any]) -> dict[str, Any] | None:
     start, end = sorted((place(0.0), place(interval["value"])))
     low, high = place(interval["low"]), place(interval["high"])
     bar = {"left": round(start, 1), "width": round(end - start, 1), "low": round(low, 1), "span": round(high - low, 1)}
-    return {**bar, "side": "against" if interval["value"] < 0 else "for"}
+    side = "against" if interval["value"] < 0 else "for"
+    return {**bar, "side": side + " beyond" * (not SHORTEST_BAR <= interval["value"] <= LONGEST_BAR)}
 
 
 def signed(value: float | None) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whyformer.inputs.verdicts import NOT_CALIBRATED, VERDICTS
+from whyformer.render.coverage import percent
 from whyformer.render.text_spans import fixed, one_line, readable, visible
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from whyformer.results.support import Support, UnitSupport
 
 FULL_NATS = 5.0  # the effect at which a colour is full: the unit is 150 times as likely
-NAT_METHODS = ("leave_one_out", "kernel_shap")  # methods whose scores are nats of the response
+# Methods that remove sources: their scores are nats of the response.
+NAT_METHODS = ("leave_one_out", "occlusion", "kernel_shap", "lime", "mask_regression", "rise", "context_ablation")
 UNSUPPORTED = "No source supports this response: nothing below is coloured."
 LONGEST_QUOTE = 160
 
@@ -141,7 +143,7 @@ def _figures(support: Support, unit: UnitSupport) -> Iterator[tuple[str, str]]:
         yield f"asked: {readable(name.replace('_', ' '))}", f"{value:+.1f} nats"
     for verdict, probability in unit.probabilities.items():
         if verdict == unit.verdict:
-            yield "calibrated probability of this verdict", f"{probability:.0%}"
+            yield "calibrated probability of this verdict", percent(probability)
     yield "error rate of this verdict", unit.error_text
     for number in unit.uncited:
         yield "used and not cited", _name(support, number) or _quote(support.sources[number].text)

@@ -72,9 +72,9 @@ class Continuation:
 
     @property
     def headline(self) -> str:
-        """The continuation in one line: `␣a great film by bi_token on mini-gpt`."""
+        """The continuation in one line: `a great film by bi_token on mini-gpt`."""
         first = self.explanations[0]
-        return f"{visible(self.text)} by {first.manner} on {visible(first.model)}"
+        return f"{visible(self.text.strip() or self.text)} by {first.manner} on {visible(first.model)}"
 
     def matrix(self, part: str | None = None) -> np.ndarray:
         """Scores [written token, token before it].
@@ -171,7 +171,7 @@ class Continuation:
         Example:
             >>> import whyformer
             >>> whyformer.continuation("The film was", tokens=2).show(where="terminal")  # doctest: +ELLIPSIS
-            ␣... on mini-gpt
+            a ... on mini-gpt
             ...
         """
         show(

@@ -102,8 +102,8 @@ class Response:
 
     @property
     def headline(self) -> str:
-        """The response in one line: `␣great. by rollout on mini-llm`."""
-        return f"{visible(self.text)} by {self.manner} on {visible(self.model)}"
+        """The response in one line: `great. by rollout on mini-llm`."""
+        return f"{visible(self.text.strip() or self.text)} by {self.manner} on {visible(self.model)}"
 
     @property
     def manner(self) -> str:
@@ -251,7 +251,7 @@ class Response:
 
         Example:
             >>> whyformer.explain_response("The film was", " dull", method="rollout").show(where="terminal")
-            ␣dull by rollout on mini-llm
+            dull by rollout on mini-llm
             ...
         """
         show(

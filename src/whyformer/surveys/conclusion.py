@@ -132,11 +132,9 @@ def _notes(findings: SurveyFindings, drivers: Sequence[Driver], counts: _Counts)
     few = sum(driver.proof.samples < FEWEST_SAMPLES for driver in drivers)
     if few:
         yield (
-            f"{few} of {len(drivers)} cues were in fewer than {FEWEST_SAMPLES} samples kept for proof, too few for a "
-            "test: more samples would help."
+            f"{few} of {len(drivers)} pairs of a cue and an answer are in fewer than {FEWEST_SAMPLES} samples kept for "
+            "proof, too few for a test: more samples would help."
         )
-    if not counts.labels:
-        yield "The samples have no labels, so that nothing can be said of errors."
     unknown = unknown_labels_note(findings.respondent, counts.labels)
     if unknown:
         yield unknown

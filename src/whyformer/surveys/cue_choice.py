@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from whyformer.surveys.cue_profiles import FEWEST_WRONG, misleading_cues
+from whyformer.surveys.cue_profiles import misleading_cues
 from whyformer.surveys.cues import LONGEST_PHRASE, Cue, phrases_of
 from whyformer.surveys.scored_samples import ScoredSample
 
 MOST_CUES, FEWEST_CUES = 160, 10  # chosen in all, and for each answer
 MOST_MISTAKES = 8  # pairs of a label and a wrong answer
 PROFILE_CUES, MOST_PROFILES = 24, 400  # of each mistake: the cues of its profiles, and its wrong answers
+FEWEST_WRONG_WITH_CUE = 3  # wrong answers with a cue, for it to be in their profiles
 FEWEST_WITH_CUE, RARE = 5, 1000  # samples with a cue, and one in so many of all
 PHRASE_GAIN = 1.25  # of a phrase's mean share over that of its words, for the phrase to be a cue of its own
 ALWAYS_IN = 0.9  # share of the samples with a word that have it in a phrase, for the phrase to stand for the word
@@ -116,7 +117,7 @@ def choose_cues(samples: ScoredSamples) -> CueChoice:
             for group in groups:
                 totals[group][cue].add(sample, part)
     each = max(FEWEST_CUES, MOST_CUES // max(1, len(counted.answers)))
-    limits = {True: (each, FEWEST_WITH_CUE), False: (PROFILE_CUES, FEWEST_WRONG)}
+    limits = {True: (each, FEWEST_WITH_CUE), False: (PROFILE_CUES, FEWEST_WRONG_WITH_CUE)}
     chosen = {group: _strongest(by_cue, *limits[group.label is None]) for group, by_cue in totals.items()}
     mistaken = {group: own for group, own in chosen.items() if group.label is not None and own}
     chosen |= _clusters_of_mistakes(samples, mistaken)

@@ -10,7 +10,7 @@ from whyformer.extras import extra
 from whyformer.surveys.cues import Cue, cue_set
 
 MOST_PROFILE_CLUSTERS = 4  # of a mistake
-FEWEST_WRONG = 3  # wrong answers in a cluster, or with a cue
+SMALLEST_CLUSTER = 3  # wrong answers
 TYPICAL_CUES, LEAST_CUE_SHARE = 3, 0.5  # cues that a cluster is named by, and their least part of the first one's score
 
 
@@ -22,12 +22,14 @@ def misleading_cues(profiles: np.ndarray, cues: Sequence[Cue]) -> list[Cue]:
     """
     rows = np.maximum(profiles, 0.0)
     rows = rows[rows.any(axis=1)]
-    if len(rows) < FEWEST_WRONG:
+    if len(rows) < SMALLEST_CLUSTER:
         return []
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     members = _clustered(rows)
     own = [rows[members == number] for number in range(members.max() + 1)]
-    named = (_typical(cluster, cues) for cluster in sorted(own, key=len, reverse=True) if len(cluster) >= FEWEST_WRONG)
+    named = (
+        _typical(cluster, cues) for cluster in sorted(own, key=len, reverse=True) if len(cluster) >= SMALLEST_CLUSTER
+    )
     return list(dict.fromkeys(named))
 
 
@@ -35,7 +37,7 @@ def _clustered(rows: np.ndarray) -> np.ndarray:
     """The cluster of each row: by average linkage of cosines, as many clusters as have the largest silhouette."""
     cluster, metrics = extra("sklearn.cluster"), extra("sklearn.metrics")
     best, members = 0.0, np.zeros(len(rows), dtype=int)
-    most = min(MOST_PROFILE_CLUSTERS, len(rows) // FEWEST_WRONG, len(np.unique(rows, axis=0)) - 1)
+    most = min(MOST_PROFILE_CLUSTERS, len(rows) // SMALLEST_CLUSTER, len(np.unique(rows, axis=0)) - 1)
     for count in range(2, most + 1):
         labels = cluster.AgglomerativeClustering(count, metric="cosine", linkage="average").fit_predict(rows)
         score = metrics.silhouette_score(rows, labels, metric="cosine")

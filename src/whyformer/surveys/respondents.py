@@ -35,6 +35,11 @@ from whyformer.tracing.reads import Reads
 
 LOWEST_PROBABILITY = 1e-9  # smaller probabilities of a function count as this
 MOST_UNNAMED = 10_000  # labels of a function without names
+GIVEN_AS = {
+    "text": "a table or a list of texts",
+    "picture": "a folder of pictures or a list of PIL images",
+    "sound": "a folder of sounds or a list of whyformer.Sound",
+}
 Respondent = LoadedModel | FunctionScores
 
 
@@ -103,7 +108,9 @@ def check_same_kind(respondent: Respondent, sample: SurveySample, what: str) -> 
     task = respondent.task
     wants = "sound" if task.modality == "audio" else "text" if task.sees is None else "picture"
     if wants != sample.kind:
-        raise WhyformerError(f"{respondent.name} reads {wants}s, and the {what} are {sample.kind}s.")
+        raise WhyformerError(
+            f"{respondent.name} reads {wants}s, and the {what} are {sample.kind}s: give {GIVEN_AS[wants]}."
+        )
 
 
 def labels_of_respondent(respondent: Respondent) -> tuple[str, ...]:

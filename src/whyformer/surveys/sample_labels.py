@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from whyformer.errors import WhyformerError
+from whyformer.errors import WhyformerError, nearest
 from whyformer.surveys.respondents import Respondent, labels_of_respondent
 from whyformer.surveys.survey_data import SurveyData, SurveySample
 
@@ -13,8 +13,14 @@ LABELS_NAMED = 5  # labels in a message
 
 
 def check_labels(respondent: Respondent, data: SurveyData) -> None:
-    """Raise if the data have labels, and none of them is one of the model's."""
+    """Raise if a label is translated to one that the model lacks, or none of the data's is one of the model's."""
     known = frozenset(labels_of_respondent(respondent))
+    for label, name in data.label_map.items() if known else ():
+        if name not in known:
+            raise WhyformerError(
+                f"label_map translates {label!r} to {name!r}, which is not a label of {respondent.name}. "
+                f"{nearest(name, sorted(known))}"
+            )
     unknown: dict[str, None] = {}
     for number in range(len(data)):
         sample = readable_sample(data, number)

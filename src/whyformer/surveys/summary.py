@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from whyformer.metrics.statistics import Interval
 from whyformer.render.text_spans import visible
 from whyformer.surveys.cues import Cue, members_of
+from whyformer.surveys.proof import FEWEST_SAMPLES
 
 if TYPE_CHECKING:
     from whyformer.surveys.survey_result import Driver, FailureGroup, Survey
@@ -31,9 +32,19 @@ def overview(survey: Survey) -> tuple[str, str, str]:
 
 
 def _drivers_sentence(survey: Survey) -> str:
-    what = f"{survey.model} {'heard' if survey.kind == 'sound' else 'read'} {survey.samples:,} {survey.kind}s"
+    samples = f"{survey.samples:,} {survey.kind}{'s' * (survey.samples != 1)}"
+    what = f"{survey.model} {'heard' if survey.kind == 'sound' else 'read'} {samples}"
+    if not survey.tested:
+        return f"{what}; there was no cue to test."
     if not survey.drivers:
-        return f"{what}; none of the {len(survey.tested)} cues tested is proven to drive its answers."
+        cues = len({driver.cue for driver in survey.tested})
+        if all(driver.proof.samples < FEWEST_SAMPLES for driver in survey.tested):
+            return (
+                f"{what}; {'the only cue' if cues == 1 else f'each of {cues} cues'} is in too few of them for a test."
+            )
+        return (
+            f"{what}; {'the only cue is not' if cues == 1 else f'none of {cues} cues is'} proven to drive its answers."
+        )
     by_answer: dict[str | None, list[Driver]] = {}
     for driver in survey.drivers:
         by_answer.setdefault(driver.answer, []).append(driver)
@@ -52,7 +63,7 @@ def _drivers_sentence(survey: Survey) -> str:
 
 def _failures_sentence(survey: Survey) -> str:
     if not survey.labelled:
-        return "The samples have no labels, so that its errors are not known."
+        return "The samples have no labels, so that the model's errors are not known."
     if not survey.wrong:
         return f"None of the {survey.labelled:,} labelled samples is answered wrongly."
     share = f"{survey.wrong:,} of {survey.labelled:,} answers are wrong ({survey.wrong / survey.labelled:.0%})"
@@ -94,9 +105,9 @@ def survey_text(survey: Survey) -> str:
     head = ROW.format("driver", "answer", "samples", "effect", "95 %", "flips", "q")
     lines += [head] + [_row(driver) for driver in survey.drivers[:DRIVERS_LISTED]] if survey.drivers else []
     more = len(survey.drivers) - DRIVERS_LISTED
-    rest = [f"… and {more} more"] * (more > 0) + [f"{len(survey.not_proven)} cues seen, not proven"] * bool(
-        survey.not_proven
-    )
+    unproven = len({driver.cue for driver in survey.not_proven} - {driver.cue for driver in survey.drivers})
+    rest = [f"… and {more} more"] * (more > 0)
+    rest += [f"{unproven} cue{'s' * (unproven != 1)} seen, not proven"] * bool(unproven)
     lines += [f"{'; '.join(rest)}."] if rest else []
     named = [group for group in survey.failures if group.cue is not None]
     lines += ["", "failures"] if named else []

@@ -48,15 +48,16 @@ def assert_relies_on(
 
     Raises:
         AssertionError: If the answers do not rely on the cue; the message has the effect in every example.
-        WhyformerError: If no example has the cue, or the model or the examples cannot be used.
+        WhyformerError: If no example has the cue, or the model, the examples or the tolerance cannot be used.
 
     Example:
         >>> from whyformer.testing import assert_relies_on
         >>> assert_relies_on("mini-bert", ["a wonderful film", "a dull but wonderful film"], "wonderful")
     """
-    from whyformer.testing.reliance import Respondents, cue_evidence
+    from whyformer.testing.reliance import Respondents, check_tolerance, cue_evidence
 
     __tracebackhide__ = True
+    check_tolerance(tolerance)
     evidence = cue_evidence(Respondents(model, processor, predict, labels), examples, cue, seed=seed)
     if not evidence.excess > tolerance:
         raise AssertionError(evidence.message(relies=False, tolerance=tolerance))
@@ -90,15 +91,16 @@ def assert_ignores(
 
     Raises:
         AssertionError: If the answers change; the message has the effect in every example.
-        WhyformerError: If no example has the cue, or the model or the examples cannot be used.
+        WhyformerError: If no example has the cue, or the model, the examples or the tolerance cannot be used.
 
     Example:
         >>> from whyformer.testing import assert_ignores
         >>> assert_ignores("mini-bert", ["a wonderful film", "a dull and boring film"], "film", tolerance=0.8)
     """
-    from whyformer.testing.reliance import Respondents, cue_evidence
+    from whyformer.testing.reliance import Respondents, check_tolerance, cue_evidence
 
     __tracebackhide__ = True
+    check_tolerance(tolerance)
     evidence = cue_evidence(Respondents(model, processor, predict, labels), examples, cue, seed=seed)
     if not evidence.change <= tolerance:
         raise AssertionError(evidence.message(relies=True, tolerance=tolerance))

@@ -108,6 +108,12 @@ class CueEvidence:
         return self.labels[index] if index < len(self.labels) else f"label {index}"
 
 
+def check_tolerance(tolerance: float) -> None:
+    """Validate a tolerance in nats."""
+    if not tolerance >= 0:
+        raise WhyformerError(f"tolerance={tolerance:g}: nats, at least 0.")
+
+
 def cue_evidence(respondents: Respondents, examples: Any, cue: str, *, seed: int) -> CueEvidence:
     """Remove a cue from the examples that have it."""
     respondent, data = respondents.resolve(), survey_data(examples, None, None, None)
@@ -128,7 +134,8 @@ def cue_evidence(respondents: Respondents, examples: Any, cue: str, *, seed: int
         excerpts += [_excerpt(sample)] * len(own)
     if wanted is None or not effects:
         raise WhyformerError(
-            f"None of the {len(data)} examples has {cue!r} beside something else: without it there is nothing to test."
+            f"No example has {cue!r} and something else besides it ({len(data)} given), so there is nothing to test: "
+            "change the cue or the examples."
         )
     labels = labels_of_respondent(respondent)
     left_out = len(data) - len(effects)

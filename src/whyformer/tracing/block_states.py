@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -55,23 +55,44 @@ def _towers_with_bridge(call: ModelCall) -> Mapping[str, Sequence[nn.Module]]:
     return towers
 
 
-def block_outputs(call: ModelCall, blocks: Sequence[nn.Module]) -> dict[nn.Module, Any]:
-    """The output of each block in the model's own forward pass."""
-    outputs: dict[nn.Module, Any] = {}
+def block_outputs(call: ModelCall, blocks: Sequence[nn.Module], *, advice: str) -> dict[nn.Module, Any]:
+    """The output of each block in the model's own forward pass.
+
+    If the model runs a block several times, the error ends with the advice.
+    """
+    outputs = _run(call, blocks, advice, ())
+    changed = [block for block, (output, version) in outputs.items() if state_of(output)._version != version]
+    if changed:  # in place, after the block had returned it
+        outputs = _run(call, blocks, advice, changed)
+    return {block: output for block, (output, _) in outputs.items()}
+
+
+def _run(
+    call: ModelCall, blocks: Sequence[nn.Module], advice: str, copied: Collection[nn.Module]
+) -> dict[nn.Module, tuple[Any, int]]:
+    """The output of each block, with a copy of its state for some blocks, and the version of the state."""
+    outputs: dict[nn.Module, tuple[Any, int]] = {}
 
     def keep(block: nn.Module, own_call: Call) -> Call:
         def keeping(*args: Any, **kwargs: Any) -> Any:
             if block in outputs:
                 raise UnsupportedModel(
                     f"{type(call.model).__name__} runs a block several times, so its states have no single place: "
-                    "use generic_attention."
+                    f"{advice}."
                 )
-            outputs[block] = own_call(*args, **kwargs)
-            return outputs[block]
+            output = own_call(*args, **kwargs)
+            kept = with_state(output, state_of(output).clone()) if block in copied else output
+            outputs[block] = kept, state_of(kept)._version
+            return output
 
         return keeping
 
-    with torch.no_grad(), reroute_calls(blocks, keep), inputs_as_they_are(call) as inputs:
+    with (
+        torch.inference_mode(False),  # whose tensors have no versions
+        torch.no_grad(),
+        reroute_calls(blocks, keep),
+        inputs_as_they_are(call) as inputs,
+    ):
         call.model(**inputs)
     return outputs
 

@@ -36,7 +36,7 @@ for (const root of document.querySelectorAll(".whyformer [data-what-if]:not([dat
     one(".said").textContent = !removed.size ? `${answers[target]}: ${percent(whole)} with everything.`
       : shares ? `${answers[target]}: ${percent(whole)} → ${percent(shares[target])} without ${list()}. ${foretold}`
       : root.dataset.asks !== undefined ? `Asking the model without ${list()} …`
-      : `Without ${list()}: not computed in this file, which knows single removals, the first of all, and combinations of the first four. ${foretold}`;
+      : `Without ${list()}: not computed in this file, which knows single removals, those of the highest scores in order, and combinations of the first four. ${foretold}`;
     slider.value = isFirst() ? removed.size : 0;
     one(".most b").textContent = slider.value;
     circle.toggleAttribute("hidden", !(isFirst() && shares));
