@@ -183,25 +183,24 @@ def _by_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.device,
 
 def _steps(question: Question, watcher: Watcher) -> tuple[Step, ...]:
     """The records that the answer can depend on, in steps."""
-    paths = _paths(question.model, watcher.taps)
-    first = watcher.seen - len(watcher.taps)
-    operations = [
-        AttentionShape(path, tap.attention(question.batch).shape) for path, tap in zip(paths, watcher.taps, strict=True)
-    ]
+    taps, paths = watcher.taps, _paths(question.model, watcher.taps)
+    first = watcher.seen - len(taps)
+    maps = [tap.attention(question.batch) for tap in taps]
+    operations = [AttentionShape(path, attention.shape) for path, attention in zip(paths, maps, strict=True)]
     parts = places(question.model, question.inputs, question.family, operations, first)
-    if question.family.arrange is None and not question.family.attention:
-        parts = with_branches(parts, [tap.is_beside(before) for before, tap in pairwise(watcher.taps)])
-    seen = enumerate(zip(watcher.taps, paths, strict=True), first)
+    is_beside = [tap.is_beside(before) for before, tap in pairwise(taps)]
+    if any(is_beside) and question.family.arrange is None and not question.family.attention:
+        parts = with_branches(parts, is_beside)
+    seen = enumerate(zip(taps, maps, paths, strict=True), first)
     steps = steps_of(
         part if isinstance(part, Transfer) else (_record(question, part, *next(seen)), part) for part in parts
     )
     return reaching(steps, [latest(stream.name, steps) for stream in question.family.streams if stream.is_read])
 
 
-def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap, str]) -> AttentionRecord:
+def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap, Mixing, str]) -> AttentionRecord:
     """Build the record of an attention operation."""
-    (tap, path), batch, tokens = tapped, question.batch, place.tokens
-    attention = tap.attention(batch)
+    (tap, attention, path), batch, tokens = tapped, question.batch, place.tokens
     maps, is_cross = attention.shape[0], place.query_stream != place.key_stream
     queries, keys = attention.shape[2:] if tokens is None else tokens.lengths
     of_queries, of_keys = place.states or (None, None)

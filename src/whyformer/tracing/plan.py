@@ -176,9 +176,11 @@ def _is_large(call: ModelCall, memory: int | None) -> bool:
     model, entries = call.model, heads_of(call.model) * call.words**2
     if entries > KEPT:
         return True
-    dtype, free = dtype_of(model), free_bytes(device_of(model)) if memory is None else memory
-    kept = MAPS * (layers_of(model) or 1) * call.batch * entries * dtype.itemsize
-    return free is not None and dtype in KEPT_DTYPES and kept > free
+    free = free_bytes(device_of(model)) if memory is None else memory
+    if free is None:
+        return False
+    dtype = dtype_of(model)
+    return dtype in KEPT_DTYPES and MAPS * (layers_of(model) or 1) * call.batch * entries * dtype.itemsize > free
 
 
 def _names(chosen: dict[str, bool]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
@@ -68,6 +68,13 @@ class Facts:
     def __getitem__(self, x: Any) -> TensorFact:
         entry = self._facts.get(id(x))
         return entry[1] if entry is not None and entry[0]() is x else NOTHING_KNOWN
+
+    def has_any(self, values: Collection[Any]) -> bool:
+        """Whether there is a fact about any tensor among some arguments, or in lists among them."""
+        if not self._facts.keys().isdisjoint(map(id, values)):
+            return True
+        lists = [x for x in values if type(x) in (tuple, list)]
+        return bool(lists) and any(map(self.has_any, lists))
 
     def of(self, tensors: Iterable[Tensor]) -> list[TensorFact]:
         """The facts of several tensors."""
@@ -239,8 +246,12 @@ def _plain(x: Any) -> Any:
     kind = type(x)
     if kind is tuple or kind is list:
         return kind(plain(tuple(x)))
-    return x.detach() if isinstance(x, nn.Parameter) else x
+    return x.detach() if kind is nn.Parameter or isinstance(x, nn.Parameter) else x
 
 
 def plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {name: _plain(x) for name, x in kwargs.items()} if kwargs else kwargs
+    """Detach the parameters among keyword arguments."""
+    for x in kwargs.values():
+        if type(x) not in CONSTANT:
+            return {name: x if type(x) in CONSTANT else _plain(x) for name, x in kwargs.items()}
+    return kwargs

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from whyformer.errors import UnsupportedModel
 from whyformer.watching.operation_names import PUTTING, SWAPPING
-from whyformer.watching.roles import Branch, Mixed, Move, Normed, Projection, Role, Spread, Weights, Written
+from whyformer.watching.roles import Branch, Mixed, Move, Normed, Projection, Role, Sampled, Spread, Weights, Written
 
 
 def moved(role: Role | None, name: str, args: tuple[Any, ...]) -> Role | None:
@@ -60,17 +60,23 @@ def part_of(move: Callable[..., Any], number: int) -> Move:
     return lambda x: move(x)[number]
 
 
-def role_of_all(args: tuple[Any, ...], kwargs: dict[str, Any], role_of: Callable[[Any], Role | None]) -> Role | None:
-    """The role of a concatenation: that of its only non-empty tensor, or of attention run in parts.
+def concatenated(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], role_of: Callable[[Any], Role | None]
+) -> Role | None:
+    """The role of a concatenation: that of its only non-empty tensor, of samples, or of attention run in parts.
 
     The parts must be consecutive tokens, not heads side by side (ConvBERT).
     """
     parts, axis = args[0], args[1] if len(args) > 1 else kwargs.get("dim", 0)
     roles = [role_of(x) for x in parts if isinstance(x, Tensor) and x.numel()]
-    if len(roles) == 1:
+    if name == "cat" and len(roles) == 1:
         return roles[0]
+    samples = [role for role in roles if isinstance(role, Sampled)]
+    if samples and len(samples) == len(parts):
+        levels, grids = (tuple(x for role in samples for x in getattr(role, part)) for part in ("levels", "grids"))
+        return Sampled(levels, grids, samples[0].source)
     mixed = [role for role in roles if isinstance(role, Mixed)]
-    if not mixed or len(mixed) < len(roles) or axis != 1:
+    if name != "cat" or not mixed or len(mixed) < len(roles) or axis != 1:
         return None
     for other in mixed[1:]:  # they share one outcome
         other.tap.outcome = mixed[0].tap.outcome
@@ -108,6 +114,8 @@ def scaled(role: Role | None, tensor: Tensor, factor: Any, factor_role: Role | N
         return role
     if isinstance(role, Mixed):
         return gated(role, tensor)
+    if isinstance(role, Sampled):
+        return replace(role, weights=factor.detach()) if isinstance(factor, Tensor) and factor.dim() == 4 else None
     if isinstance(role, Written):
         return _scale_output(role, tensor, factor)
     if isinstance(role, (Projection, Branch)) and not isinstance(factor, Tensor):
