@@ -35,10 +35,9 @@ class Walk:
     def _visit(self, prefix: str, module: nn.Module) -> None:
         for name, child in module._modules.items():
             if child is not None:
-                path = prefix + name
-                self.places.append((path, child))
+                self.places.append((prefix + name, child))
                 if child._modules:
-                    self._visit(f"{path}.", child)
+                    self._visit(f"{prefix}{name}.", child)
 
     @cached_property
     def modules(self) -> Mapping[str, nn.Module]:
