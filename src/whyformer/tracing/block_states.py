@@ -76,12 +76,6 @@ def block_outputs(call: ModelCall, blocks: Sequence[nn.Module]) -> dict[nn.Modul
     return outputs
 
 
-def state_of(output: Any) -> Tensor:
-    """The residual state that a block returns."""
-    state: Tensor = output if isinstance(output, Tensor) else output[0]
-    return state
-
-
 def with_state(output: Any, state: Tensor) -> Any:
     """A block's output with another state."""
     return state if isinstance(output, Tensor) else (state, *output[1:])

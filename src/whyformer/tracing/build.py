@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from whyformer.axes import KEY, Inputs, by_head
 from whyformer.backward.blocks import BlockPass
-from whyformer.backward.passes import HiddenGradient, backward_pass, gradients_with_states, last_gradient
+from whyformer.backward.passes import HiddenGradient, backward_pass, gradients_or_none, last_gradient
 from whyformer.backward.rule_graph import using_rules
 from whyformer.backward.rules import Backward
 from whyformer.errors import check_count
@@ -25,7 +25,7 @@ from whyformer.tracing.checks import check_is_module, missing_attention
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
 from whyformer.tracing.forward import ForwardPass, forward_pass
 from whyformer.tracing.graph import Graph, ends_of
-from whyformer.tracing.plan import Plan, check_checkpoint
+from whyformer.tracing.plan import Plan
 from whyformer.tracing.question import ModelCall, Noise, Question
 from whyformer.tracing.readouts import find_readouts
 from whyformer.tracing.reads import Reads
@@ -84,7 +84,6 @@ def trace(
     """
     model = unwrapped(model)
     check_is_module(model)
-    check_checkpoint(checkpoint)
     if inputs_at_once is not None:
         check_count("inputs_at_once", inputs_at_once)
     settings: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "labels": labels}
@@ -265,7 +264,7 @@ def _with_map_gradients(
         records = _gradient_records(list(records_of(steps)), plan, question.family.stream)
         own = [taps[record.operation - first] for record in records]
         states = [tap for tap in taps if tap.outcome.state_edge is not None] if plan.state_gradients else []
-        parts = gradients_with_states(score, own, states, question.batch, plan.backward, keep=keep)
+        parts = gradients_or_none(score, own, question.batch, plan.backward, states=states, keep=keep)
         known = dict(zip((record.operation - first for record in records), parts, strict=True))
         by_number = [known.get(number) for number in range(len(taps))]
         if not question.family.attention:

@@ -97,7 +97,8 @@ def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, 
         NoStack: If `checkpoint` is set and the model is not one stack of blocks.
         WhyformerError: If `checkpoint` is not True, False or None.
     """
-    check_checkpoint(checkpoint)
+    if checkpoint is not None and type(checkpoint) is not bool:
+        raise WhyformerError(f"checkpoint={checkpoint!r}: use True, False, or None to decide by the size of the maps.")
     blocks = _blocks(reads, call, checkpoint, memory)
     # A hybrid may have another number of operations than layers.
     is_last_alone = reads.is_last and call.family.is_one_stack and not sequence_mixers(call.model)
@@ -134,12 +135,6 @@ def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, 
         path=reads.path,
         every_logit=reads.logits or reads.subsets,
     )
-
-
-def check_checkpoint(checkpoint: object) -> None:
-    """Raise unless `checkpoint` is True, False or None."""
-    if checkpoint is not None and type(checkpoint) is not bool:
-        raise WhyformerError(f"checkpoint={checkpoint!r}: use True, False, or None to decide by the size of the maps.")
 
 
 def free_bytes(device: torch.device) -> int | None:

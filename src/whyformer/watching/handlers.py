@@ -91,7 +91,7 @@ def concatenate(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any
     return result
 
 
-def sample(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
+def sample_points(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """Values sampled at points of a feature map: a part of deformable attention."""
     result = watcher.run_operation(func, args, kwargs)
     watcher.facts.set_role(result, Sampled((args[0],), (args[1].detach(),), watcher.facts.role(args[0])))
@@ -285,7 +285,7 @@ HANDLERS: dict[str, Handler] = (
         "scaled_dot_product_attention": fused_attention,
         "multi_head_attention_forward": packed_attention,
         "softmax": softmax,
-        "grid_sample": sample,
+        "grid_sample": sample_points,
         "sum": sum_of_points,
         "__get__": parameter_view,
     }
