@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
@@ -62,19 +62,13 @@ class Facts:
     ):
         # Keyed by id, which may be reused once a tensor is freed: so an entry also refers to its tensor.
         self._facts: dict[int, tuple[ref[Tensor], TensorFact]] = {}
+        self.ids = self._facts.keys()  # of the tensors that something is known about
         self.batch, self._lengths, self._origins = batch, lengths or {}, origins
         self._weights = weights
 
     def __getitem__(self, x: Any) -> TensorFact:
         entry = self._facts.get(id(x))
         return entry[1] if entry is not None and entry[0]() is x else NOTHING_KNOWN
-
-    def has_any(self, values: Collection[Any]) -> bool:
-        """Whether there is a fact about any tensor among some arguments, or in lists among them."""
-        if not self._facts.keys().isdisjoint(map(id, values)):
-            return True
-        lists = [x for x in values if type(x) in (tuple, list)]
-        return bool(lists) and any(map(self.has_any, lists))
 
     def of(self, tensors: Iterable[Tensor]) -> list[TensorFact]:
         """The facts of several tensors."""
@@ -236,10 +230,7 @@ CONSTANT = frozenset({Tensor, torch.Size, torch.dtype, torch.device, int, float,
 
 def plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Detach the parameters among the arguments: their gradients are never needed."""
-    for x in args:
-        if type(x) not in CONSTANT:
-            return tuple([x if type(x) in CONSTANT else _plain(x) for x in args])
-    return args
+    return tuple([x if type(x) in CONSTANT else _plain(x) for x in args])
 
 
 def _plain(x: Any) -> Any:
@@ -251,7 +242,4 @@ def _plain(x: Any) -> Any:
 
 def plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Detach the parameters among keyword arguments."""
-    for x in kwargs.values():
-        if type(x) not in CONSTANT:
-            return {name: x if type(x) in CONSTANT else _plain(x) for name, x in kwargs.items()}
-    return kwargs
+    return {name: x if type(x) in CONSTANT else _plain(x) for name, x in kwargs.items()}

@@ -296,7 +296,7 @@ HANDLERS: dict[str, Handler] = (
     | dict.fromkeys(KEEPING, keep)
     | dict.fromkeys([*MOVING, *PUTTING], move)
     | dict.fromkeys(COPYING, copy)
-    | dict.fromkeys(["cat", "concat", "stack"], concatenate)
+    | dict.fromkeys("cat concat concatenate stack hstack vstack dstack column_stack block_diag".split(), concatenate)
     | dict.fromkeys(["rsqrt", "pow"], spread)
     | {"baddbmm": biased_product, "batch_norm": batch_norm}
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], add)
@@ -305,7 +305,7 @@ HANDLERS: dict[str, Handler] = (
 
 
 # Handlers of operations that give a role to their result only if some argument has one.
-PASSING_ON = frozenset({keep, move, concatenate, softmax, scale, add, other_operation, sum_of_points})
+PASSING_ON = frozenset({keep, move, softmax, scale, add, other_operation, sum_of_points})
 # The same for plans without states.
 PASSING_ON_MAPS = PASSING_ON | {copy, linear, norm}
 

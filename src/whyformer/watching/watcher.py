@@ -19,7 +19,7 @@ from whyformer.models.lent_weights import hooks_noted, is_lending_weights, lends
 from whyformer.models.module_stack import module_stack
 from whyformer.models.weights import readable_weights
 from whyformer.watching.attention_calls import KeptOutput
-from whyformer.watching.facts import Facts, plain, plain_values
+from whyformer.watching.facts import CONSTANT, Facts, plain, plain_values
 from whyformer.watching.handlers import PASSING_ON, PASSING_ON_MAPS, even_choice, handler_of
 from whyformer.watching.linear_kernels import OWNERS, linear_kernel
 from whyformer.watching.mixing import LinearMixing
@@ -156,7 +156,7 @@ class Watcher(TorchFunctionMode):
         if not self.records:
             choice = even_choice(args, kwargs) if func is torch.multinomial else None
             return self.run_operation(func, args, kwargs) if choice is None else choice
-        if handler in self._passing_on and not (self.facts.has_any(args) or self.facts.has_any(kwargs.values())):
+        if handler in self._passing_on and self.facts.ids.isdisjoint(map(id, (*args, *kwargs.values()))):
             handler = Watcher.run_operation
         if self._biases is None:
             return handler(self, func, args, kwargs)
@@ -167,7 +167,10 @@ class Watcher(TorchFunctionMode):
 
     def run_operation(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operation with parameters as constants, by the rules if there are any."""
-        args, kwargs = plain(args), plain_values(kwargs)
+        if not CONSTANT.issuperset(map(type, args)):
+            args = plain(args)
+        if not CONSTANT.issuperset(map(type, kwargs.values())):
+            kwargs = plain_values(kwargs)
         return func(*args, **kwargs) if self.rules is None else self.rules.run(func, args, kwargs)
 
     def unrecorded(self) -> AbstractContextManager[None]:
