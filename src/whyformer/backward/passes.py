@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils.checkpoint import CheckpointError
 
 from whyformer.axes import ExampleScores, by_head
@@ -76,7 +76,7 @@ def last_gradient(
 
 
 def grad_of_each(
-    scores: ExampleScores, inputs: Sequence[Tensor | GradientEdge], batch: int, *, retain_graph: bool
+    scores: ExampleScores, inputs: Sequence[Tensor] | Sequence[GradientEdge], batch: int, *, retain_graph: bool
 ) -> list[Tensor | None]:
     """The gradient of each example's score; several scores of one example share a graph, and become examples.
 
@@ -113,7 +113,7 @@ def _backward(
 ) -> list[Tensor | None]:
     if not scores.requires_grad:
         raise HiddenGradient
-    probes = [tap.probe for tap in taps if tap.probe is not None]
+    probes = [get_gradient_edge(tap.probe) for tap in taps if tap.probe is not None]
     try:
         return grad_of_each(scores, [*probes, *states], batch, retain_graph=retain_graph)
     except CheckpointError as error:
