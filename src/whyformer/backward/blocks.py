@@ -46,14 +46,17 @@ def find_blocks(model: nn.Module) -> Sequence[nn.Module]:
 
 def last_of_decoder(model: nn.Module) -> nn.Module | None:
     """The last block of a decoder that reads pictures among its words; None if unknown."""
-    count = getattr(getattr(config_of(model), "text_config", None), "num_hidden_layers", None)
-    parts = ("language_model", "text_model")
     stacks = [
-        module
-        for path, module in model.named_modules()
-        if isinstance(module, nn.ModuleList) and len(module) == count and any(part in path for part in parts)
+        stack for path, stack in stacks_of(model, "text_config") if "language_model" in path or "text_model" in path
     ]
     return stacks[0][-1] if len(stacks) == 1 else None
+
+
+def stacks_of(model: nn.Module, part: str) -> list[tuple[str, nn.ModuleList]]:
+    """The paths and lists of as many blocks as the configuration of a part of the model states."""
+    count = getattr(getattr(config_of(model), part, None), "num_hidden_layers", None)
+    modules = modules_of(model).items()
+    return [(path, module) for path, module in modules if isinstance(module, nn.ModuleList) and len(module) == count]
 
 
 @contextmanager

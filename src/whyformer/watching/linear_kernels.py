@@ -267,11 +267,11 @@ def linear_kernel(watcher: Watcher, call: KernelCall, args: tuple[Any, ...], kwa
     if kernel is None:
         with watcher:
             return call.own(*args, **kwargs)
-    if not watcher.records and not watcher.has_rules:
+    if not watcher.records and watcher.rules is None:
         return call.own(*args, **kwargs)
     arguments = inspect.signature(kernel.function).bind(*args, **kwargs).arguments
     outside = {name: arguments[name] for name in kind.outside if arguments.get(name) is not None}
-    if watcher.has_rules:
+    if watcher.rules is not None:
         value = arguments[kind.values]
         mixed = watcher.run_operation(mix_values, (kind.by_head(value), kernel), {})
         states = [None] * (kind.has_state or any(kernel.constants.get(name) for name in RETURNING))

@@ -191,11 +191,6 @@ class Watcher(TorchFunctionMode):
         """Whether the next attention operation comes before the first that is recorded."""
         return self.seen < self.plan.first_operation
 
-    @property
-    def has_rules(self) -> bool:
-        """Whether backward passes follow rules."""
-        return self.rules is not None
-
     def set_scores(self, x: Any) -> None:
         """Give a product of two activations the role of scores."""
         self._has_scores = True
