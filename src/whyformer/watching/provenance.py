@@ -13,6 +13,10 @@ from whyformer.errors import UnsupportedModel
 from whyformer.watching.operation_names import PUTTING, SWAPPING
 from whyformer.watching.roles import Branch, Mixed, Move, Normed, Projection, Role, Sampled, Spread, Weights, Written
 
+# Arguments of the two norms after the input.
+LAYER_NORM = ("normalized_shape", "weight", "bias", "eps")
+RMS_NORM = ("normalized_shape", "weight", "eps")
+
 
 def moved(role: Role | None, name: str, args: tuple[Any, ...]) -> Role | None:
     """The role after a move: swapped axes are noted for an output of attention, and end the role of a map."""
@@ -160,11 +164,12 @@ def normed(role: Role | None, args: Any, kwargs: Any, original: Tensor, *, centr
     x: Tensor = args[0]
     if isinstance(role, Mixed) and not centres:
         return gated(role, x)
-    shape, weight, bias, eps = (kwargs.get(name, value) for name, value in _norm_arguments(args, centres).items())
+    given = dict(zip(LAYER_NORM if centres else RMS_NORM, args[1:], strict=False)) | kwargs
+    bias, weight, eps = given.get("bias"), given.get("weight"), given.get("eps", 1e-5 if centres else None)
     state = Normed(original, None if bias is None else bias.detach())
     is_latent = isinstance(role, Projection) and x.dim() == 3
     is_output = isinstance(role, Written) and not role.is_joined
-    if not (is_latent or is_output) or tuple(shape) != tuple(x.shape[-1:]):
+    if not (is_latent or is_output) or tuple(given["normalized_shape"]) != tuple(x.shape[-1:]):
         return state
     wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
     if centres:
@@ -183,16 +188,6 @@ def normed(role: Role | None, args: Any, kwargs: Any, original: Tensor, *, centr
         return state
     rows = plain.weight - plain.weight.mean(dim=0, keepdim=True) if centres else plain.weight
     return replace(plain, weight=rows * factor[:, None].to(rows.dtype), is_normed=True, state=x)
-
-
-def _norm_arguments(args: Any, centres: bool) -> dict[str, Any]:
-    names = (
-        ("input", "normalized_shape", "weight", "bias", "eps")
-        if centres
-        else ("input", "normalized_shape", "weight", "eps")
-    )
-    defaults = {"normalized_shape": (), "weight": None, "bias": None, "eps": 1e-5 if centres else None}
-    return defaults | dict(zip(names[1:], args[1:], strict=False))
 
 
 def biased(role: Role | None, tensor: Tensor, bias: Any) -> Projection | None:
