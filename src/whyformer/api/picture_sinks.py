@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from whyformer.backward.blocks import state_of
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.inputs.layouts import Patches
 from whyformer.inputs.parts import part_places
 from whyformer.results.explanation import Explanation
-from whyformer.tracing.block_states import block_outputs, state_of, towers_of_call
+from whyformer.tracing.block_states import block_outputs, towers_of_call
 from whyformer.tracing.question import Question
 from whyformer.tracing.trace import Trace, real_tokens
 

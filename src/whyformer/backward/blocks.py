@@ -46,14 +46,17 @@ def find_blocks(model: nn.Module) -> Sequence[nn.Module]:
 
 def last_of_decoder(model: nn.Module) -> nn.Module | None:
     """The last block of a decoder that reads pictures among its words; None if unknown."""
-    count = getattr(getattr(config_of(model), "text_config", None), "num_hidden_layers", None)
-    parts = ("language_model", "text_model")
     stacks = [
-        module
-        for path, module in model.named_modules()
-        if isinstance(module, nn.ModuleList) and len(module) == count and any(part in path for part in parts)
+        stack for path, stack in stacks_of(model, "text_config") if "language_model" in path or "text_model" in path
     ]
     return stacks[0][-1] if len(stacks) == 1 else None
+
+
+def stacks_of(model: nn.Module, part: str) -> list[tuple[str, nn.ModuleList]]:
+    """The paths and lists of as many blocks as the configuration of a part of the model states."""
+    count = getattr(getattr(config_of(model), part, None), "num_hidden_layers", None)
+    modules = modules_of(model).items()
+    return [(path, module) for path, module in modules if isinstance(module, nn.ModuleList) and len(module) == count]
 
 
 @contextmanager
@@ -214,7 +217,7 @@ class BlockPass:
         if not passes[0].precise:
             with torch.enable_grad():
                 args, kwargs = _in_own_dtype(call.block, (args, kwargs))
-        output = _tensor(watcher.run(call.block, *args, **kwargs))
+        output = state_of(watcher.run(call.block, *args, **kwargs))
         inputs = [state, *(tap.probe for tap in watcher.taps if tap.probe is not None)]
         parts = []
         for number, (one, grad_output) in enumerate(zip(passes, self._grad_outputs, strict=True), start=1):
@@ -261,7 +264,7 @@ class BlockPass:
                         "The blocks of this model pass more than one state: it cannot be explained block by block."
                     )
                     return result
-                output = _tensor(result).detach().requires_grad_()
+                output = state_of(result).detach().requires_grad_()
                 self.calls.append(BlockCall(block, (args, kwargs), state, output, range(first, watcher.seen)))
                 return output if isinstance(result, Tensor) else (output, *result[1:])
 
@@ -293,9 +296,10 @@ def _in_own_dtype(block: nn.Module, arguments: Any) -> Any:
     return tree_map(lambda x: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x, arguments)
 
 
-def _tensor(output: Any) -> Tensor:
-    tensor: Tensor = output if isinstance(output, Tensor) else output[0]
-    return tensor
+def state_of(output: Any) -> Tensor:
+    """The residual state that a block returns."""
+    state: Tensor = output if isinstance(output, Tensor) else output[0]
+    return state
 
 
 def _using(rules: RuleGraph | None, one: BackwardPass, *, keep: bool = True) -> AbstractContextManager[None]:

@@ -40,22 +40,18 @@ def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: 
 
 
 def gradients_or_none(
-    scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward, *, keep: bool = False
-) -> list[Mixing | None]:
-    """Like `gradients`, with None for maps that the scores do not depend on. `keep` retains the graph."""
-    return gradients_with_states(scores, taps, (), batch, backward, keep=keep)
-
-
-def gradients_with_states(
     scores: ExampleScores,
     taps: Sequence[Tap],
-    states: Sequence[Tap],
     batch: int,
     backward: Backward,
     *,
+    states: Sequence[Tap] = (),
     keep: bool = False,
 ) -> list[Mixing | None]:
-    """The gradients of the maps; the same backward pass computes state × gradient of residual states."""
+    """Like `gradients`, with None for maps that the scores do not depend on. `keep` retains the graph.
+
+    The same backward pass computes state × gradient of the residual states of `states`.
+    """
     edges = [tap.outcome.state_edge for tap in states if tap.outcome.state_edge is not None]
     parts = _backward(scores, taps, batch, edges, retain_graph=keep)
     for tap, gradient in zip(states, parts[len(taps) :], strict=True):

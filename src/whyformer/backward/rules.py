@@ -7,13 +7,13 @@ rule set maps kinds of operations to rules. Equations are those of Transformer A
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from whyformer.backward import libra
 from whyformer.backward.attention_rules import (
     attention_balanced,
     attention_epsilon,
@@ -122,6 +122,59 @@ def values_only(grad_output: Tensor, operation: Operation) -> GradInputs:
     return grad_inputs
 
 
+def layer_norm_gradient(
+    grad_output: Tensor,
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Tensor:
+    """(g − mean g) / σ with g = w ⊙ grad_output: the gradient of `F.layer_norm` without its last term, x̂ mean(g x̂).
+
+    Computed by the fused kernels: with input and mean zero, x̂ and hence that term vanish.
+    """
+    _, mean, spread = torch.native_layer_norm(x, list(normalized_shape), weight, bias, eps)
+    zeros, needs_grad = torch.zeros_like(x), [True, False, False]
+    grad_input: Tensor = torch.ops.aten.native_layer_norm_backward(
+        grad_output, zeros, list(normalized_shape), torch.zeros_like(mean), spread, weight, bias, needs_grad
+    )[0]
+    return grad_input
+
+
+def rms_norm_gradient(
+    grad_output: Tensor,
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """The gradient of `F.rms_norm` with a constant root mean square."""
+    axes = tuple(range(-len(normalized_shape), 0))
+    size = x.to(torch.promote_types(x.dtype, torch.float32)).square().mean(dim=axes, keepdim=True)
+    scale = (size + (torch.finfo(x.dtype).eps if eps is None else eps)).rsqrt()
+    weighted = grad_output if weight is None else grad_output * weight
+    return (weighted * scale).to(x.dtype)
+
+
+def normalize_gradient(
+    grad_output: Tensor, x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None
+) -> Tensor:
+    """The gradient of `F.normalize` with a constant norm."""
+    length: Tensor = torch.linalg.vector_norm(x, p, dim, keepdim=True)
+    return grad_output / length.clamp(min=eps)
+
+
+# Batch norms are not listed: their denominator is constant already.
+CONSTANT_DENOMINATOR: dict[Callable[..., Tensor], Callable[..., Tensor]] = {
+    F.layer_norm: layer_norm_gradient,
+    torch.layer_norm: layer_norm_gradient,
+    F.rms_norm: rms_norm_gradient,
+    F.normalize: normalize_gradient,
+}
+
+
 def norm_epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
     """A normalisation with a constant denominator is linear: division by it is the identity (AttnLRP Prop. 3.4)."""
     factor = away_from_zero(grad_output, operation.output)
@@ -135,7 +188,7 @@ def constant_spread(grad_output: Tensor, operation: Operation) -> GradInputs:
 
 def _over_constant(grad_output: Tensor, operation: Operation) -> Tensor:
     """The gradient at the input of a normalisation with a constant denominator."""
-    gradient = libra.CONSTANT_DENOMINATOR.get(operation.function)
+    gradient = CONSTANT_DENOMINATOR.get(operation.function)
     if gradient is not None:
         args, kwargs = operation.arguments
         return gradient(grad_output, *args, **kwargs)
@@ -158,7 +211,7 @@ def constant_gate(grad_output: Tensor, operation: Operation) -> GradInputs:
 
 def is_by_values(rule: Rule, function: Callable[..., Tensor], inputs: int) -> bool:
     """Whether a rule computes with the values of an operation only, not with its gradient."""
-    is_norm = rule is constant_spread and function in libra.CONSTANT_DENOMINATOR
+    is_norm = rule is constant_spread and function in CONSTANT_DENOMINATOR
     return is_norm or (rule is constant_gate and inputs == 1)
 
 

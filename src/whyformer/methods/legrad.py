@@ -8,11 +8,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from whyformer.axes import AttentionMap, TokenMask
+from whyformer.backward.blocks import state_of
 from whyformer.backward.passes import gradients
 from whyformer.backward.rule_graph import make_rule_graph, using_rules
 from whyformer.errors import UnsupportedModel
 from whyformer.models.calls import Call, reroute_calls
-from whyformer.tracing.block_states import block_outputs, state_of, towers_of, with_state
+from whyformer.tracing.block_states import block_outputs, towers_of, with_state
 from whyformer.tracing.leaves import inputs_as_they_are
 from whyformer.tracing.question import Question
 from whyformer.tracing.trace import Trace

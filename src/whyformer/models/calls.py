@@ -82,10 +82,11 @@ def _kernels_of(model: nn.Module, owners: Mapping[str, str]) -> Iterator[tuple[d
         for name, owner in owners.items():
             if callable(functions.get(name)) and any(map(str.endswith, names, repeat(owner))):
                 yield functions, name, functions[name]
-    methods = {kind: [name for name in owners if hasattr(kind, name)] for kind in kinds}
+    methods = {kind: names for kind in kinds if (names := [name for name in owners if hasattr(kind, name)])}
     for module in walk(model).own_modules:
-        own = dict.fromkeys([*methods.get(type(module), ()), *(vars(module).keys() & owners.keys())])
-        yield from ((vars(module), name, getattr(module, name)) for name in own)
+        if type(module) in methods or not owners.keys().isdisjoint(vars(module)):
+            own = dict.fromkeys([*methods.get(type(module), ()), *(vars(module).keys() & owners.keys())])
+            yield from ((vars(module), name, getattr(module, name)) for name in own)
 
 
 def reroute_checkpoints(model: nn.Module) -> AbstractContextManager[None]:

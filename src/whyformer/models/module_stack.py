@@ -38,9 +38,10 @@ def module_stack(model: nn.Module, *, every: bool) -> Iterator[list[nn.Module]]:
 
 
 def _watched(model: nn.Module, every: bool) -> list[nn.Module]:
-    modules = walk(model).modules.values()
+    modules, own = walk(model).modules.values(), walk(model).own_modules
     changed = [module for module in modules if module._forward_pre_hooks or "_hf_hook" in vars(module)]
-    own = [module for module in walk(model).own_modules if every or _has_matrix(module)]
+    if not every:
+        own = [module for module in own if (module._parameters or module._buffers) and _has_matrix(module)]
     return list(dict.fromkeys([*changed, *own]))
 
 

@@ -28,15 +28,16 @@ class Walk:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.places: list[tuple[str, nn.Module]] = []
+        self.places = [("", model)]
         self.known: dict[Callable[[nn.Module], Any], Any] = {}
         self._visit("", model)
 
-    def _visit(self, path: str, module: nn.Module) -> None:
-        self.places.append((path, module))
+    def _visit(self, prefix: str, module: nn.Module) -> None:
         for name, child in module._modules.items():
             if child is not None:
-                self._visit(f"{path}.{name}" if path else name, child)
+                self.places.append((prefix + name, child))
+                if child._modules:
+                    self._visit(f"{prefix}{name}.", child)
 
     @cached_property
     def modules(self) -> Mapping[str, nn.Module]:

@@ -32,7 +32,7 @@ def plain_weight(weight: Tensor) -> Tensor:
 def opaque_layers(model: nn.Module) -> list[nn.Module]:
     """Linear layers with a custom kernel that can be dequantised: bitsandbytes, HQQ."""
     kinds = {kind for kind in walk(model).kinds if _is_bitsandbytes(kind) or hasattr(kind, "dequantize")}
-    modules = (module for module in modules_of(model).values() if type(module) in kinds)
+    modules = [module for module in modules_of(model).values() if type(module) in kinds] if kinds else []
     return [module for module in modules if _is_bitsandbytes(type(module)) or _dequantises(module)]
 
 

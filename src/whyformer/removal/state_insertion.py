@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.axes import SubsetExampleScores, UnitMasks, at_least_float32
+from whyformer.backward.blocks import state_of
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.calls import Call, reroute_calls
 from whyformer.removal.units import Units
-from whyformer.tracing.block_states import block_outputs, state_of, towers_of_call, with_state
+from whyformer.tracing.block_states import block_outputs, towers_of_call, with_state
 from whyformer.tracing.question import split_output
 from whyformer.tracing.trace import copies_at_once
 

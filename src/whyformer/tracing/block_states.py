@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer.backward.blocks import find_blocks
+from whyformer.backward.blocks import find_blocks, stacks_of
 from whyformer.errors import UnsupportedModel
 from whyformer.models.calls import Call, reroute_calls
 from whyformer.models.family import Family
@@ -39,16 +39,10 @@ def towers_of_call(call: ModelCall) -> Mapping[str, Sequence[nn.Module]]:
 
 def _towers_with_bridge(call: ModelCall) -> Mapping[str, Sequence[nn.Module]]:
     """The blocks of the picture's encoder and of the decoder, for pictures among words; empty if unknown."""
-    config, towers = config_of(call.model), {}
-    for stream, own in (("image", "vision_config"), (call.family.stream, "text_config")):
-        count = getattr(getattr(config, own, None), "num_hidden_layers", None)
-        stacks = [
-            module
-            for path, module in call.model.named_modules()
-            if isinstance(module, nn.ModuleList)
-            and len(module) == count
-            and any(name in path for name in ("vision", "visual")) == (own == "vision_config")
-        ]
+    towers: dict[str, Sequence[nn.Module]] = {}
+    for stream, part in (("image", "vision_config"), (call.family.stream, "text_config")):
+        of_image = part == "vision_config"
+        stacks = [x for path, x in stacks_of(call.model, part) if ("vision" in path or "visual" in path) == of_image]
         if len(stacks) != 1:
             return {}
         towers[stream] = tuple(stacks[0])
@@ -95,12 +89,6 @@ def _run(
     ):
         call.model(**inputs)
     return outputs
-
-
-def state_of(output: Any) -> Tensor:
-    """The residual state that a block returns."""
-    state: Tensor = output if isinstance(output, Tensor) else output[0]
-    return state
 
 
 def with_state(output: Any, state: Tensor) -> Any:

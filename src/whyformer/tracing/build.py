@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from whyformer.axes import KEY, Inputs, by_head
 from whyformer.backward.blocks import BlockPass
-from whyformer.backward.passes import HiddenGradient, backward_pass, gradients_with_states, last_gradient
+from whyformer.backward.passes import HiddenGradient, backward_pass, gradients_or_none, last_gradient
 from whyformer.backward.rule_graph import using_rules
 from whyformer.backward.rules import Backward
 from whyformer.errors import check_count
@@ -25,7 +25,7 @@ from whyformer.tracing.checks import check_is_module, missing_attention
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
 from whyformer.tracing.forward import ForwardPass, forward_pass
 from whyformer.tracing.graph import Graph, ends_of
-from whyformer.tracing.plan import Plan, check_checkpoint
+from whyformer.tracing.plan import Plan
 from whyformer.tracing.question import ModelCall, Noise, Question
 from whyformer.tracing.readouts import find_readouts
 from whyformer.tracing.reads import Reads
@@ -84,7 +84,6 @@ def trace(
     """
     model = unwrapped(model)
     check_is_module(model)
-    check_checkpoint(checkpoint)
     if inputs_at_once is not None:
         check_count("inputs_at_once", inputs_at_once)
     settings: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "labels": labels}
@@ -183,25 +182,24 @@ def _by_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.device,
 
 def _steps(question: Question, watcher: Watcher) -> tuple[Step, ...]:
     """The records that the answer can depend on, in steps."""
-    paths = _paths(question.model, watcher.taps)
-    first = watcher.seen - len(watcher.taps)
-    operations = [
-        AttentionShape(path, tap.attention(question.batch).shape) for path, tap in zip(paths, watcher.taps, strict=True)
-    ]
+    taps, paths = watcher.taps, _paths(question.model, watcher.taps)
+    first = watcher.seen - len(taps)
+    maps = [tap.attention(question.batch) for tap in taps]
+    operations = [AttentionShape(path, attention.shape) for path, attention in zip(paths, maps, strict=True)]
     parts = places(question.model, question.inputs, question.family, operations, first)
-    if question.family.arrange is None and not question.family.attention:
-        parts = with_branches(parts, [tap.is_beside(before) for before, tap in pairwise(watcher.taps)])
-    seen = enumerate(zip(watcher.taps, paths, strict=True), first)
+    is_beside = [tap.is_beside(before) for before, tap in pairwise(taps)]
+    if any(is_beside) and question.family.arrange is None and not question.family.attention:
+        parts = with_branches(parts, is_beside)
+    seen = enumerate(zip(taps, maps, paths, strict=True), first)
     steps = steps_of(
         part if isinstance(part, Transfer) else (_record(question, part, *next(seen)), part) for part in parts
     )
     return reaching(steps, [latest(stream.name, steps) for stream in question.family.streams if stream.is_read])
 
 
-def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap, str]) -> AttentionRecord:
+def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap, Mixing, str]) -> AttentionRecord:
     """Build the record of an attention operation."""
-    (tap, path), batch, tokens = tapped, question.batch, place.tokens
-    attention = tap.attention(batch)
+    (tap, attention, path), batch, tokens = tapped, question.batch, place.tokens
     maps, is_cross = attention.shape[0], place.query_stream != place.key_stream
     queries, keys = attention.shape[2:] if tokens is None else tokens.lengths
     of_queries, of_keys = place.states or (None, None)
@@ -266,7 +264,7 @@ def _with_map_gradients(
         records = _gradient_records(list(records_of(steps)), plan, question.family.stream)
         own = [taps[record.operation - first] for record in records]
         states = [tap for tap in taps if tap.outcome.state_edge is not None] if plan.state_gradients else []
-        parts = gradients_with_states(score, own, states, question.batch, plan.backward, keep=keep)
+        parts = gradients_or_none(score, own, question.batch, plan.backward, states=states, keep=keep)
         known = dict(zip((record.operation - first for record in records), parts, strict=True))
         by_number = [known.get(number) for number in range(len(taps))]
         if not question.family.attention:

@@ -12,6 +12,7 @@ from whyformer.models.joined import Transfer
 from whyformer.tracing.record import AttentionRecord
 from whyformer.watching.closed_maps import fold_band
 from whyformer.watching.folds import fold_whole
+from whyformer.watching.mixing import KeptMap
 
 # Attention operations that read the same state, or a transfer from one stream to another between them.
 Step = tuple[AttentionRecord, ...] | Transfer
@@ -150,6 +151,8 @@ def dense(record: AttentionRecord, mixing: Mix) -> MixingMatrix:
 
 def _fold(rows: Rows, record: AttentionRecord, mixing: Mix) -> Rows:
     """Compute rows @ mixing(record) by a kernel or tile by tile, never building a map that is not kept."""
+    if isinstance(record.source, KeptMap):
+        return rows @ mixing(record)
     if isinstance(mixing, HeadMean):
         folded = mixing.fold(rows, record)
         if folded is not None:

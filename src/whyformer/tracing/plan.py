@@ -97,7 +97,8 @@ def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, 
         NoStack: If `checkpoint` is set and the model is not one stack of blocks.
         WhyformerError: If `checkpoint` is not True, False or None.
     """
-    check_checkpoint(checkpoint)
+    if checkpoint is not None and type(checkpoint) is not bool:
+        raise WhyformerError(f"checkpoint={checkpoint!r}: use True, False, or None to decide by the size of the maps.")
     blocks = _blocks(reads, call, checkpoint, memory)
     # A hybrid may have another number of operations than layers.
     is_last_alone = reads.is_last and call.family.is_one_stack and not sequence_mixers(call.model)
@@ -136,12 +137,6 @@ def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, 
     )
 
 
-def check_checkpoint(checkpoint: object) -> None:
-    """Raise unless `checkpoint` is True, False or None."""
-    if checkpoint is not None and type(checkpoint) is not bool:
-        raise WhyformerError(f"checkpoint={checkpoint!r}: use True, False, or None to decide by the size of the maps.")
-
-
 def free_bytes(device: torch.device) -> int | None:
     """Free bytes on a GPU, including those that PyTorch has reserved but not allocated; None on other devices."""
     if device.type != "cuda":
@@ -176,9 +171,11 @@ def _is_large(call: ModelCall, memory: int | None) -> bool:
     model, entries = call.model, heads_of(call.model) * call.words**2
     if entries > KEPT:
         return True
-    dtype, free = dtype_of(model), free_bytes(device_of(model)) if memory is None else memory
-    kept = MAPS * (layers_of(model) or 1) * call.batch * entries * dtype.itemsize
-    return free is not None and dtype in KEPT_DTYPES and kept > free
+    free = free_bytes(device_of(model)) if memory is None else memory
+    if free is None:
+        return False
+    dtype = dtype_of(model)
+    return dtype in KEPT_DTYPES and MAPS * (layers_of(model) or 1) * call.batch * entries * dtype.itemsize > free
 
 
 def _names(chosen: dict[str, bool]) -> str:

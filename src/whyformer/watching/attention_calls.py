@@ -42,7 +42,8 @@ def fused_attention(watcher: Watcher, func: Function, args: Any, kwargs: Any) ->
 def _attention(watcher: Watcher, args: Any, kwargs: Any) -> Tensor:
     """Run an attention call as the watcher's settings say: kept, folded, or recorded by shape only."""
     attention = Attention(*args, **kwargs)
-    if watcher.plan.maps in ("folded", "shapes only") and attention.dtype in (torch.float32, torch.float64):
+    is_recomputed = watcher.plan.maps in ("folded", "shapes only")
+    if attention.enable_gqa and is_recomputed and attention.dtype in (torch.float32, torch.float64):
         role = watcher.facts.role(attention.value)
         with watcher.unrecorded():
             attention = attention.with_own_keys()
@@ -54,18 +55,24 @@ def _attention(watcher: Watcher, args: Any, kwargs: Any) -> Tensor:
                 result = attention.mixed()
         watcher.record(attention, attention.value, result, probe=result)
         return result
-    is_kept = attention.shape.numel() <= KEPT * watcher.batch and not is_faster_on_chip(attention)
-    folds = watcher.plan.maps == "folded" or (watcher.plan.maps == "kept" and not is_kept)
-    if attention.can_be_repeated and folds:
+    if attention.can_be_repeated and _folds(watcher, attention):
         return _folded_attention(watcher, attention)
     with watcher.unrecorded():
         weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
-        watcher.carry(watcher.facts.role(attention.value), value, repeating(value.shape))
+        if value is not attention.value:  # repeated for every query head
+            watcher.carry(watcher.facts.role(attention.value), value, repeating(value.shape))
         value = for_each_head(watcher, value, weights)
         weights = watcher.with_probe(weights)
         result = torch.matmul(weights, value)
     watcher.record(weights, value, result, probe=weights)
     return result
+
+
+def _folds(watcher: Watcher, attention: Attention) -> bool:
+    """Whether the map of a call is not kept: by the plan, because it is too large, or because folding is faster."""
+    if watcher.plan.maps != "kept":
+        return watcher.plan.maps == "folded"
+    return attention.shape.numel() > KEPT * watcher.batch or is_faster_on_chip(attention)
 
 
 def _folded_attention(watcher: Watcher, attention: Attention) -> Tensor:
@@ -90,7 +97,7 @@ def packed_attention(watcher: Watcher, func: Function, args: Any, kwargs: Any) -
 
 def sum_of_points(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """The sum over weighed samples of feature maps: deformable attention."""
-    result = watcher.run_operation(func, plain(args), plain_values(kwargs))
+    result = watcher.run_operation(func, args, kwargs)
     role = watcher.facts.role(args[0])
     if not isinstance(role, Sampled) or role.weights is None:
         watcher.facts.set_role(result, watcher.scores(args))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -12,28 +10,9 @@ from torch import Tensor
 
 from whyformer.axes import AttentionMap, Positions, TokenMask, Values
 from whyformer.watching.mixing import repeat_examples
-from whyformer.watching.roles import Projection, Role, Sampled
+from whyformer.watching.roles import Projection, Sampled
 
-TOGETHER = ("stack", "cat", "concat")  # operations that concatenate the samples of all feature maps
-SAMPLING = ("grid_sample", *TOGETHER)
 Points = Float[Tensor, "batch head query point 2"]
-
-
-def sampled(name: str, args: tuple[Any, ...], role_of: Callable[[Any], Role | None]) -> Sampled | None:
-    """The role of values sampled from feature maps, concatenated and weighted; a sum over points then mixes them."""
-    if name == "grid_sample":
-        return Sampled((args[0],), (args[1].detach(),), role_of(args[0]))
-    if name in TOGETHER:
-        parts = [role for role in map(role_of, args[0]) if isinstance(role, Sampled)]
-        if not parts or len(parts) < len(args[0]):
-            return None
-        levels, grids = (tuple(x for part in parts for x in getattr(part, name)) for name in ("levels", "grids"))
-        return Sampled(levels, grids, parts[0].source)
-    roles = [role_of(x) for x in args[:2]]
-    for role, factor in zip(roles, args[1::-1], strict=False):
-        if isinstance(role, Sampled) and isinstance(factor, Tensor) and factor.dim() == 4:
-            return replace(role, weights=factor.detach())
-    return None
 
 
 @dataclass(frozen=True)

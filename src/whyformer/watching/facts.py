@@ -62,6 +62,7 @@ class Facts:
     ):
         # Keyed by id, which may be reused once a tensor is freed: so an entry also refers to its tensor.
         self._facts: dict[int, tuple[ref[Tensor], TensorFact]] = {}
+        self.ids = self._facts.keys()  # of the tensors that something is known about
         self.batch, self._lengths, self._origins = batch, lengths or {}, origins
         self._weights = weights
 
@@ -229,18 +230,16 @@ CONSTANT = frozenset({Tensor, torch.Size, torch.dtype, torch.device, int, float,
 
 def plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Detach the parameters among the arguments: their gradients are never needed."""
-    for x in args:
-        if type(x) not in CONSTANT:
-            return tuple([x if type(x) in CONSTANT else _plain(x) for x in args])
-    return args
+    return tuple([x if type(x) in CONSTANT else _plain(x) for x in args])
 
 
 def _plain(x: Any) -> Any:
     kind = type(x)
     if kind is tuple or kind is list:
         return kind(plain(tuple(x)))
-    return x.detach() if isinstance(x, nn.Parameter) else x
+    return x.detach() if kind is nn.Parameter or isinstance(x, nn.Parameter) else x
 
 
 def plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {name: _plain(x) for name, x in kwargs.items()} if kwargs else kwargs
+    """Detach the parameters among keyword arguments."""
+    return {name: x if type(x) in CONSTANT else _plain(x) for name, x in kwargs.items()}

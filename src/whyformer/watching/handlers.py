@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from whyformer.errors import UnsupportedModel
 from whyformer.models.weights import plain_weight
 from whyformer.watching.attention_calls import for_each_head, fused_attention, packed_attention, sum_of_points
-from whyformer.watching.deformable import SAMPLING, sampled
-from whyformer.watching.facts import CONSTANT, plain, plain_values
+from whyformer.watching.facts import plain
 from whyformer.watching.operation_names import (
     COPYING,
     KEEPING,
@@ -23,13 +22,14 @@ from whyformer.watching.operation_names import (
     Function,
     name_unless_asking,
 )
-from whyformer.watching.provenance import biased, mixes, moved, normed, projected, role_of_all, scaled
+from whyformer.watching.provenance import biased, concatenated, mixes, moved, normed, projected, scaled
 from whyformer.watching.roles import (
     Addend,
     Branch,
     Mixed,
     Projection,
     Role,
+    Sampled,
     Scores,
     Spread,
     Transposed,
@@ -44,16 +44,6 @@ if TYPE_CHECKING:
     from whyformer.watching.watcher import Watcher
 
 
-def _run(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
-    """Run an operation with parameters as constants, by the rules if there are any."""
-    for x in args:
-        if type(x) not in CONSTANT:
-            args = plain(args)
-            break
-    kwargs = plain_values(kwargs) if kwargs else kwargs
-    return func(*args, **kwargs) if watcher.rules is None else watcher.rules.run(func, args, kwargs)
-
-
 def parameter_view(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """An attribute that is a tensor; views of a parameter, such as weight.T, are detached like the parameter."""
     value = func(*args, **kwargs) if watcher.rules is None else watcher.rules.run(func, args, kwargs)
@@ -66,7 +56,7 @@ def parameter_view(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> 
 def keep(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """An operation that leaves every entry in its place."""
     role = watcher.facts.role(args[0]) if args else None
-    result = _run(watcher, func, args, kwargs)
+    result = watcher.run_operation(func, args, kwargs)
     if role is not None:
         watcher.carry(role, result)
     return result
@@ -85,9 +75,9 @@ def move(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """An operation that rearranges entries, moves tokens, or inserts others between them."""
     role = watcher.facts.role(args[0]) if args else None
     if role is None:
-        return _run(watcher, func, args, kwargs)
+        return watcher.run_operation(func, args, kwargs)
     constants = plain(args)
-    result = _run(watcher, func, constants, kwargs)
+    result = watcher.run_operation(func, constants, kwargs)
     if isinstance(role, (Written, Weights)) or func.__name__ in PUTTING:
         role = moved(role, func.__name__, args)
     watcher.carry(role, result, lambda x: func(x, *constants[1:], **kwargs))
@@ -96,16 +86,21 @@ def move(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 def concatenate(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A concatenation: of attention run in parts, or of samples."""
-    result = _run(watcher, func, args, kwargs)
-    role = role_of_all(args, kwargs, watcher.facts.role) if func.__name__ == "cat" else None
-    role = role or sampled(func.__name__, args, watcher.facts.role)
-    watcher.carry(role or watcher.scores(args), result)
+    result = watcher.run_operation(func, args, kwargs)
+    watcher.carry(concatenated(func.__name__, args, kwargs, watcher.facts.role) or watcher.scores(args), result)
+    return result
+
+
+def sample_points(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
+    """Values sampled at points of a feature map: a part of deformable attention."""
+    result = watcher.run_operation(func, args, kwargs)
+    watcher.facts.set_role(result, Sampled((args[0],), (args[1].detach(),), watcher.facts.role(args[0])))
     return result
 
 
 def spread(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A negative power: the reciprocal spread of a norm written in Python."""
-    result = _run(watcher, func, args, kwargs)
+    result = watcher.run_operation(func, args, kwargs)
     is_spread = func.__name__ == "rsqrt" or (len(args) > 1 and type(args[1]) is float and args[1] < 0)
     watcher.facts.set_role(result, Spread() if is_spread else watcher.scores(args))
     return result
@@ -113,7 +108,7 @@ def spread(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 def biased_product(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A product of two activations plus a bias: scores, as BLOOM writes them."""
-    result = _run(watcher, func, args, kwargs)
+    result = watcher.run_operation(func, args, kwargs)
     watcher.set_scores(result)
     return result
 
@@ -131,14 +126,14 @@ def batch_norm(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 def other_operation(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """Any other operation: a bias, a mask or a scale of scores leaves scores."""
-    result = _run(watcher, func, args, kwargs)
+    result = watcher.run_operation(func, args, kwargs)
     watcher.facts.set_role(result, watcher.scores(args))
     return result
 
 
 def softmax(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A softmax over keys, which turns scores into attention weights."""
-    result = _run(watcher, func, args, kwargs)
+    result = watcher.run_operation(func, args, kwargs)
     over_keys = (args[1] if len(args) > 1 else kwargs.get("dim")) in (-1, result.dim() - 1)
     is_map = over_keys and isinstance(watcher.facts.role(args[0]), Scores)
     watcher.facts.set_role(result, Weights() if is_map else None)
@@ -151,7 +146,7 @@ def product(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     args = (*args[:1], *args[1]) if at and type(args[1]) in (tuple, list) else args  # both spellings of einsum
     operands = list(plain(args))
     if len(operands) < at + 2 or not isinstance(watcher.facts.role(operands[at]), Weights) or not mixes(operands):
-        result = _run(watcher, func, tuple(operands), kwargs)
+        result = watcher.run_operation(func, tuple(operands), kwargs)
         factor = watcher.facts.role(args[1]) if len(args) > 1 else None
         if isinstance(factor, Transposed) and at == 0:  # a linear layer as Falcon writes it
             _project(watcher, args[0], factor.parameter, result)
@@ -171,7 +166,7 @@ def product(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 def linear(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A linear layer: W_o if it reads mixed values, else perhaps W_v."""
-    result = _run(watcher, func, args, kwargs)
+    result = watcher.run_operation(func, args, kwargs)
     is_transposed = func.__name__ == "addmm"  # GPT-2's Conv1D: bias, input, transposed weight
     source, parameter = args[1:3] if is_transposed else (*args, *kwargs.values())[:2]
     _project(watcher, source, parameter, result, is_transposed=is_transposed)
@@ -199,7 +194,7 @@ def _project(watcher: Watcher, source: Tensor, parameter: Tensor, result: Any, *
 
 def norm(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A normalisation: of a state, of a latent, or of the output of attention."""
-    result = _run(watcher, func, args, kwargs)
+    result = watcher.run_operation(func, args, kwargs)
     if watcher.plan.states:
         role, original = watcher.facts.role(args[0]), watcher.facts.original(args[0])
         centres = func.__name__ == "layer_norm"
@@ -213,7 +208,7 @@ def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
         return other_operation(watcher, func, args, kwargs)
     roles = watcher.facts.role(args[0]), watcher.facts.role(args[1])
     if (branches := two_branches(*roles)) is not None and args[0].shape == args[1].shape:
-        result = _run(watcher, func, args, kwargs)
+        result = watcher.run_operation(func, args, kwargs)
         watcher.facts.set_role(result, branches[0].join(branches[1]))
         return result
     if not watcher.plan.states:
@@ -240,7 +235,7 @@ def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
                 break
             role = replace(origin, is_joined=True)  # by a parallel MLP or an adapter: the residual add follows
         role = role or biased(origin, written, other)
-    result = _run(watcher, func, args, kwargs)
+    result = watcher.run_operation(func, args, kwargs)
     for output, state in sums:
         output.tap.add_up(output, state, result)
     watcher.facts.set_role(result, role)
@@ -249,10 +244,10 @@ def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
 
 def scale(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """An elementwise product: LayerScale, a norm's weights, a mask of weights."""
-    role: Role | None = watcher.scores(args) or sampled("mul", args, watcher.facts.role)
+    role: Role | None = watcher.scores(args)
     for tensor, factor in (args[:2], args[1::-1]) if len(args) > 1 else ():
         role = scaled(watcher.facts.role(tensor), tensor, factor, watcher.facts.role(factor), watcher.batch) or role
-    result = _run(watcher, func, args, kwargs)
+    result = watcher.run_operation(func, args, kwargs)
     watcher.facts.set_role(result, role)
     return result
 
@@ -290,6 +285,7 @@ HANDLERS: dict[str, Handler] = (
         "scaled_dot_product_attention": fused_attention,
         "multi_head_attention_forward": packed_attention,
         "softmax": softmax,
+        "grid_sample": sample_points,
         "sum": sum_of_points,
         "__get__": parameter_view,
     }
@@ -300,12 +296,18 @@ HANDLERS: dict[str, Handler] = (
     | dict.fromkeys(KEEPING, keep)
     | dict.fromkeys([*MOVING, *PUTTING], move)
     | dict.fromkeys(COPYING, copy)
-    | dict.fromkeys(SAMPLING, concatenate)
+    | dict.fromkeys("cat concat concatenate stack hstack vstack dstack column_stack block_diag".split(), concatenate)
     | dict.fromkeys(["rsqrt", "pow"], spread)
     | {"baddbmm": biased_product, "batch_norm": batch_norm}
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], add)
     | dict.fromkeys(["mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply"], scale)
 )
+
+
+# Handlers of operations that give a role to their result only if some argument has one.
+PASSING_ON = frozenset({keep, move, softmax, scale, add, other_operation, sum_of_points})
+# The same for plans without states.
+PASSING_ON_MAPS = PASSING_ON | {copy, linear, norm}
 
 
 @lru_cache(maxsize=4096)

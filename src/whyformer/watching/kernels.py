@@ -13,7 +13,7 @@ from torch import Tensor
 
 from whyformer.axes import AttentionMap, Positions, Values
 from whyformer.errors import UnsupportedModel
-from whyformer.watching.mixing import repeat_examples
+from whyformer.watching.mixing import repeat_examples, version_of
 
 # The most entries of an example's map that is kept for its gradient; a larger one is recomputed on access.
 KEPT = 2**24
@@ -166,8 +166,7 @@ class Attention:
         return replace(self, query=query, key=key, value=value, attn_mask=mask)
 
     def _version(self) -> int:
-        tensors = (self.query, self.key, self.value, self.attn_mask)
-        return sum([x._version for x in tensors if x is not None and not x.is_inference()])
+        return version_of((self.query, self.key, self.value, self.attn_mask))
 
     def _check_unchanged(self) -> None:
         if self._version() != self.version:

@@ -17,7 +17,7 @@ from whyformer.models.calls import KernelCall
 from whyformer.models.mixers import SHORT_CONVOLUTION
 from whyformer.watching.closed_maps import SCAN_CHUNK, convolution_band, convolution_rows, scan_rows
 from whyformer.watching.facts import plain, plain_values
-from whyformer.watching.mixing import repeat_examples
+from whyformer.watching.mixing import repeat_examples, version_of
 
 if TYPE_CHECKING:
     from whyformer.watching.watcher import Watcher
@@ -246,8 +246,7 @@ class LinearKernel:
         return self.kind.by_head(result[0] if isinstance(result, tuple) else result)
 
     def _version(self) -> int:
-        tensors = [x for x in (self.value, *self.constants.values()) if isinstance(x, Tensor)]
-        return sum(x._version for x in tensors if not x.is_inference())
+        return version_of(x for x in (self.value, *self.constants.values()) if isinstance(x, Tensor))
 
     def _check_unchanged(self) -> None:
         if self._version() != self.version:
@@ -268,11 +267,11 @@ def linear_kernel(watcher: Watcher, call: KernelCall, args: tuple[Any, ...], kwa
     if kernel is None:
         with watcher:
             return call.own(*args, **kwargs)
-    if not watcher.records and not watcher.has_rules:
+    if not watcher.records and watcher.rules is None:
         return call.own(*args, **kwargs)
     arguments = inspect.signature(kernel.function).bind(*args, **kwargs).arguments
     outside = {name: arguments[name] for name in kind.outside if arguments.get(name) is not None}
-    if watcher.has_rules:
+    if watcher.rules is not None:
         value = arguments[kind.values]
         mixed = watcher.run_operation(mix_values, (kind.by_head(value), kernel), {})
         states = [None] * (kind.has_state or any(kernel.constants.get(name) for name in RETURNING))

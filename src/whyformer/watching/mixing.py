@@ -7,7 +7,7 @@ relevance of a map that is not kept; `Lazy` is any of them, available once a bac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -153,6 +153,11 @@ def tiles(mixing: Mixing) -> Iterator[slice]:
     )
     for start in range(0, queries, height):
         yield slice(start, min(start + height, queries))
+
+
+def version_of(tensors: Iterable[Tensor | None]) -> int:
+    """The number of times that tensors have been changed in place."""
+    return sum([x._version for x in tensors if x is not None and not x.is_inference()])
 
 
 def repeat_examples(x: Tensor, times: int) -> Tensor:

@@ -11,7 +11,11 @@ from torch import Tensor, nn
 
 from whyformer.errors import UnsupportedModel
 from whyformer.watching.operation_names import PUTTING, SWAPPING
-from whyformer.watching.roles import Branch, Mixed, Move, Normed, Projection, Role, Spread, Weights, Written
+from whyformer.watching.roles import Branch, Mixed, Move, Normed, Projection, Role, Sampled, Spread, Weights, Written
+
+# Arguments of the two norms after the input.
+LAYER_NORM = ("normalized_shape", "weight", "bias", "eps")
+RMS_NORM = ("normalized_shape", "weight", "eps")
 
 
 def moved(role: Role | None, name: str, args: tuple[Any, ...]) -> Role | None:
@@ -60,17 +64,23 @@ def part_of(move: Callable[..., Any], number: int) -> Move:
     return lambda x: move(x)[number]
 
 
-def role_of_all(args: tuple[Any, ...], kwargs: dict[str, Any], role_of: Callable[[Any], Role | None]) -> Role | None:
-    """The role of a concatenation: that of its only non-empty tensor, or of attention run in parts.
+def concatenated(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], role_of: Callable[[Any], Role | None]
+) -> Role | None:
+    """The role of a concatenation: that of its only non-empty tensor, of samples, or of attention run in parts.
 
     The parts must be consecutive tokens, not heads side by side (ConvBERT).
     """
     parts, axis = args[0], args[1] if len(args) > 1 else kwargs.get("dim", 0)
     roles = [role_of(x) for x in parts if isinstance(x, Tensor) and x.numel()]
-    if len(roles) == 1:
+    if name == "cat" and len(roles) == 1:
         return roles[0]
+    samples = [role for role in roles if isinstance(role, Sampled)]
+    if samples and len(samples) == len(parts):
+        levels, grids = (tuple(x for role in samples for x in getattr(role, part)) for part in ("levels", "grids"))
+        return Sampled(levels, grids, samples[0].source)
     mixed = [role for role in roles if isinstance(role, Mixed)]
-    if not mixed or len(mixed) < len(roles) or axis != 1:
+    if name != "cat" or not mixed or len(mixed) < len(roles) or axis != 1:
         return None
     for other in mixed[1:]:  # they share one outcome
         other.tap.outcome = mixed[0].tap.outcome
@@ -108,6 +118,8 @@ def scaled(role: Role | None, tensor: Tensor, factor: Any, factor_role: Role | N
         return role
     if isinstance(role, Mixed):
         return gated(role, tensor)
+    if isinstance(role, Sampled):
+        return replace(role, weights=factor.detach()) if isinstance(factor, Tensor) and factor.dim() == 4 else None
     if isinstance(role, Written):
         return _scale_output(role, tensor, factor)
     if isinstance(role, (Projection, Branch)) and not isinstance(factor, Tensor):
@@ -152,11 +164,12 @@ def normed(role: Role | None, args: Any, kwargs: Any, original: Tensor, *, centr
     x: Tensor = args[0]
     if isinstance(role, Mixed) and not centres:
         return gated(role, x)
-    shape, weight, bias, eps = (kwargs.get(name, value) for name, value in _norm_arguments(args, centres).items())
+    given = dict(zip(LAYER_NORM if centres else RMS_NORM, args[1:], strict=False)) | kwargs
+    bias, weight, eps = given.get("bias"), given.get("weight"), given.get("eps", 1e-5 if centres else None)
     state = Normed(original, None if bias is None else bias.detach())
     is_latent = isinstance(role, Projection) and x.dim() == 3
     is_output = isinstance(role, Written) and not role.is_joined
-    if not (is_latent or is_output) or tuple(shape) != tuple(x.shape[-1:]):
+    if not (is_latent or is_output) or tuple(given["normalized_shape"]) != tuple(x.shape[-1:]):
         return state
     wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
     if centres:
@@ -175,16 +188,6 @@ def normed(role: Role | None, args: Any, kwargs: Any, original: Tensor, *, centr
         return state
     rows = plain.weight - plain.weight.mean(dim=0, keepdim=True) if centres else plain.weight
     return replace(plain, weight=rows * factor[:, None].to(rows.dtype), is_normed=True, state=x)
-
-
-def _norm_arguments(args: Any, centres: bool) -> dict[str, Any]:
-    names = (
-        ("input", "normalized_shape", "weight", "bias", "eps")
-        if centres
-        else ("input", "normalized_shape", "weight", "eps")
-    )
-    defaults = {"normalized_shape": (), "weight": None, "bias": None, "eps": 1e-5 if centres else None}
-    return defaults | dict(zip(names[1:], args[1:], strict=False))
 
 
 def biased(role: Role | None, tensor: Tensor, bias: Any) -> Projection | None:

@@ -19,8 +19,8 @@ from whyformer.models.lent_weights import hooks_noted, is_lending_weights, lends
 from whyformer.models.module_stack import module_stack
 from whyformer.models.weights import readable_weights
 from whyformer.watching.attention_calls import KeptOutput
-from whyformer.watching.facts import Facts, plain, plain_values
-from whyformer.watching.handlers import even_choice, handler_of
+from whyformer.watching.facts import CONSTANT, Facts, plain, plain_values
+from whyformer.watching.handlers import PASSING_ON, PASSING_ON_MAPS, even_choice, handler_of
 from whyformer.watching.linear_kernels import OWNERS, linear_kernel
 from whyformer.watching.mixing import LinearMixing
 from whyformer.watching.operation_names import Function
@@ -105,6 +105,7 @@ class Watcher(TorchFunctionMode):
         self.lends = False
         self.modules: Sequence[nn.Module] = ()  # that are running, innermost last
         self.rules, self._biases, self.records = rules, biases, plan.maps != "none"
+        self._passing_on = PASSING_ON if plan.states else PASSING_ON_MAPS
         self._has_scores = False  # of a softmax that is not part of a fused operation
         self._depth = 0
 
@@ -154,7 +155,9 @@ class Watcher(TorchFunctionMode):
             return func(*args, **kwargs)
         if not self.records:
             choice = even_choice(args, kwargs) if func is torch.multinomial else None
-            return self.run_operation(func, plain(args), plain_values(kwargs)) if choice is None else choice
+            return self.run_operation(func, args, kwargs) if choice is None else choice
+        if handler in self._passing_on and self.facts.ids.isdisjoint(map(id, (*args, *kwargs.values()))):
+            handler = Watcher.run_operation
         if self._biases is None:
             return handler(self, func, args, kwargs)
         bias = self._biases.added(func.__name__, args, kwargs)
@@ -163,7 +166,11 @@ class Watcher(TorchFunctionMode):
         return result
 
     def run_operation(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operation, by the rules if there are any."""
+        """Run an operation with parameters as constants, by the rules if there are any."""
+        if not CONSTANT.issuperset(map(type, args)):
+            args = plain(args)
+        if not CONSTANT.issuperset(map(type, kwargs.values())):
+            kwargs = plain_values(kwargs)
         return func(*args, **kwargs) if self.rules is None else self.rules.run(func, args, kwargs)
 
     def unrecorded(self) -> AbstractContextManager[None]:
@@ -183,11 +190,6 @@ class Watcher(TorchFunctionMode):
     def is_before_first(self) -> bool:
         """Whether the next attention operation comes before the first that is recorded."""
         return self.seen < self.plan.first_operation
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether backward passes follow rules."""
-        return self.rules is not None
 
     def set_scores(self, x: Any) -> None:
         """Give a product of two activations the role of scores."""
