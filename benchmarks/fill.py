@@ -6,10 +6,11 @@
 
 Several processes that are given the same RUNS share the work, shard by shard. `common` has every method on the same 300
 samples of each suite, `references` also those that ask the model again, on 50 of these, and `whole` has all samples and
-the suite's own variants, too; fill.toml has the suites that are too slow for so many. A method that fails on the device
-is left out, and the log says so. After a CUDA error the process ends, since everything later would fail as well; the
-same command resumes. A stage of a suite is published when all of its shards are there; before, it is no fair sample,
-since they are in the order of the data.
+the suite's own variants, too. For suites that are too slow, fill.toml has fewer samples, and `missing` has only the
+methods without a value, beside the default and the best of each cell. A method that fails on the device is left out,
+and the log says so. After a CUDA error the process ends, since everything later would fail as well; the same command
+resumes. A stage of a suite is published when all of its shards are there; before, it is no fair sample, since they are
+in the order of the data.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Stage:
     samples: int | None
     lists: tuple[str, ...]
     shard: int  # samples at most
+    only_missing: bool = False  # of the lists only the methods without a value
 
     def count(self, suite: str) -> int | None:
         """The number of samples of a suite."""
@@ -70,6 +72,7 @@ STAGES = {
         Stage("trial", 2, LISTS, 2),
         Stage("common", 300, ("methods",), 100),
         Stage("references", 50, LISTS, 25),
+        Stage("missing", 50, ("methods",), 25, only_missing=True),
         Stage("whole", None, ("methods",), 75),
     )
 }
@@ -101,11 +104,16 @@ def choice_of(entry: Entry) -> Choice:
     return Choice(entry["name"], {key: value for key, value in entry.items() if key != "name"})
 
 
-def missing(published: Mapping[str, Any], methods: Iterable[Choice]) -> Iterator[Choice]:
-    """The methods without a value in one of the run's tables, but not those that the model refuses."""
-    tables = [{plain_label(row["method"]) for row in one["figures"][0]["rows"]} for one in published["protocols"]]
-    refused = {plain_label(label) for label in published["left_out"]}
-    refused |= {one["method"] for one in fill_document()["refused"] if published["model"] in one["models"]}
+def missing(name: str, methods: Iterable[Choice]) -> Iterator[Choice]:
+    """The methods without a value in one of the published tables of a suite, but not those that its model refuses."""
+    path = EVALUATION / f"{name}.json"
+    if not path.is_file():
+        yield from methods
+        return
+    found = json.loads(path.read_text())
+    tables = [{plain_label(row["method"]) for row in one["figures"][0]["rows"]} for one in found["protocols"]]
+    refused = {plain_label(label) for label in found["left_out"]}
+    refused |= {one["method"] for one in fill_document()["refused"] if found["model"] in one["models"]}
     for method in methods:
         if method.label not in refused and not all(method.label in rows for rows in tables):
             yield method
@@ -119,7 +127,10 @@ def suite_of(name: str, stage: Stage) -> Suite:
     is_whole = count is None or count >= (suite.samples or float("inf"))
     best = [choice_of(one) for one in opponents(name) if one["name"] not in source_methods()]
     own = suite.methods if is_whole else best
-    by_label = {plain_label(one.label): one for one in (*own, *(one for key in stage.lists for one in lists[key]))}
+    listed = [one for key in stage.lists for one in lists[key]]
+    if stage.only_missing:
+        listed = list(missing(name, listed))
+    by_label = {plain_label(one.label): one for one in (*own, *listed)}
     document["methods"] = [choice.document for choice in by_label.values()]
     document["shard"] = min(4 * suite.shard, stage.shard)
     if count is not None:
@@ -295,10 +306,8 @@ def main() -> None:
     suites = options.suites or fill_document()["order"]
     if options.list:
         lists = [choice for methods in read_lists().values() for choice in methods]
-        for path in (EVALUATION / f"{name}.json" for name in suites):
-            found = json.loads(path.read_text()) if path.is_file() else {"protocols": [{"figures": [{"rows": []}]}]}
-            lacking = missing({"left_out": {}, "model": "", **found}, lists)
-            print(f"{path.stem}: {', '.join(one.label for one in lacking) or 'nothing'}")
+        for name in suites:
+            print(f"{name}: {', '.join(one.label for one in missing(name, lists)) or 'nothing'}")
         return
     fill(suites, options)
 

@@ -43,7 +43,7 @@ def suites(tmp_path, monkeypatch):
     monkeypatch.setattr(fill, "HERE", tmp_path)
     monkeypatch.setattr(fill, "EVALUATION", tmp_path / "published")
     monkeypatch.setattr(fill, "read_lists", lambda: lists)
-    monkeypatch.setattr(fill, "fill_document", lambda: {"samples": {}})
+    monkeypatch.setattr(fill, "fill_document", lambda: {"samples": {}, "refused": []})
     monkeypatch.setattr(fill, "opponents", lambda name: [{"name": "rollout"}])
     monkeypatch.setattr(fill, "STAGES", {stage.name: stage for stage in stages})
     return tmp_path
@@ -88,6 +88,17 @@ def test_a_slow_suite_has_a_number_of_samples_of_its_own(suites, monkeypatch):
     assert counts == {"common": 5, "references": 4, "whole": None}
     assert measure(suites, "common")
     assert set(rows(fill.result("few", suites / "runs")).values()) == {5}
+
+
+def test_only_methods_without_a_value_are_measured_beside_the_best(suites, monkeypatch):
+    lists = {"methods": (Choice("raw_attention"), Choice("grad_cam")), "references": ()}
+    monkeypatch.setattr(fill, "read_lists", lambda: lists)
+    protocol = {"protocol": "localisation", "figures": [{"rows": [{"method": "rollout"}, {"method": "raw_attention"}]}]}
+    (suites / "published").mkdir()
+    document = {"model": "mini-visualbert", "left_out": {}, "protocols": [protocol]}
+    (suites / "published" / "few.json").write_text(json.dumps(document))
+    suite = fill.suite_of("few", fill.Stage("missing", 5, ("methods",), 3, only_missing=True))
+    assert {one.label for one in suite.methods} == {"rollout", "grad_cam", "random"}
 
 
 def test_a_shard_that_a_process_has_taken_is_not_measured_again(suites, monkeypatch):
@@ -154,6 +165,7 @@ def test_running_out_of_memory_is_not_a_fault_of_the_device():
 
 def test_every_suite_of_the_board_can_be_measured_in_every_stage():
     document = tomllib.loads((fill.HERE / "fill.toml").read_text())
+    stages = [stage for stage in fill.STAGES.values() if not stage.only_missing]
     for name in document["order"]:
-        sizes = [len(fill.suite_of(name, stage).methods) for stage in fill.STAGES.values()]
+        sizes = [len(fill.suite_of(name, stage).methods) for stage in stages]
         assert min(sizes) >= len(document["methods"]), name
