@@ -72,7 +72,7 @@ STAGES = {
         Stage("trial", 2, LISTS, 2),
         Stage("common", 300, ("methods",), 100),
         Stage("references", 50, LISTS, 25),
-        Stage("missing", 50, ("methods",), 25, only_missing=True),
+        Stage("missing", 50, ("methods",), 10, only_missing=True),
         Stage("whole", None, ("methods",), 75),
     )
 }
