@@ -104,16 +104,19 @@ def choice_of(entry: Entry) -> Choice:
     return Choice(entry["name"], {key: value for key, value in entry.items() if key != "name"})
 
 
-def missing(name: str, methods: Iterable[Choice]) -> Iterator[Choice]:
-    """The methods without a value in one of the published tables of a suite, but not those that its model refuses."""
+def results_of(name: str) -> dict[str, Any]:
+    """What is published of a suite; a table without rows if nothing is."""
     path = EVALUATION / f"{name}.json"
-    if not path.is_file():
-        yield from methods
-        return
-    found = json.loads(path.read_text())
-    tables = [{plain_label(row["method"]) for row in one["figures"][0]["rows"]} for one in found["protocols"]]
-    refused = {plain_label(label) for label in found["left_out"]}
-    refused |= {one["method"] for one in fill_document()["refused"] if found["model"] in one["models"]}
+    nothing = {"left_out": {}, "model": "", "protocols": [{"figures": [{"rows": []}]}]}
+    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else nothing
+    return found
+
+
+def missing(published: Mapping[str, Any], methods: Iterable[Choice]) -> Iterator[Choice]:
+    """The methods without a value in one of the run's tables, but not those that the model refuses."""
+    tables = [{plain_label(row["method"]) for row in one["figures"][0]["rows"]} for one in published["protocols"]]
+    refused = {plain_label(label) for label in published["left_out"]}
+    refused |= {one["method"] for one in fill_document()["refused"] if published["model"] in one["models"]}
     for method in methods:
         if method.label not in refused and not all(method.label in rows for rows in tables):
             yield method
@@ -129,7 +132,7 @@ def suite_of(name: str, stage: Stage) -> Suite:
     own = suite.methods if is_whole else best
     listed = [one for key in stage.lists for one in lists[key]]
     if stage.only_missing:
-        listed = list(missing(name, listed))
+        listed = list(missing(results_of(name), listed))
     by_label = {plain_label(one.label): one for one in (*own, *listed)}
     document["methods"] = [choice.document for choice in by_label.values()]
     document["shard"] = min(4 * suite.shard, stage.shard)
@@ -307,7 +310,8 @@ def main() -> None:
     if options.list:
         lists = [choice for methods in read_lists().values() for choice in methods]
         for name in suites:
-            print(f"{name}: {', '.join(one.label for one in missing(name, lists)) or 'nothing'}")
+            lacking = missing(results_of(name), lists)
+            print(f"{name}: {', '.join(one.label for one in lacking) or 'nothing'}")
         return
     fill(suites, options)
 
