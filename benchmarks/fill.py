@@ -6,9 +6,11 @@
 
 Several processes that are given the same RUNS share the work, shard by shard. `common` has every method on the same 300
 samples of each suite, `references` also those that ask the model again, on 50 of these, and `whole` has all samples and
-the suite's own variants, too. A method that fails on the device is left out, and the log says so. A stage of a
-suite is published when all of its shards are there; before, it is no fair sample, since they are in the order of the
-data.
+the suite's own variants, too. For suites that are too slow, fill.toml has fewer samples, and `missing` has only the
+methods without a value, beside the default and the best of each cell. A method that fails on the device is left out,
+and the log says so. After a CUDA error the process ends, since everything later would fail as well; the same command
+resumes. A stage of a suite is published when all of its shards are there; before, it is no fair sample, since they are
+in the order of the data.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from typing import Any
 
 from publish import merged, plain_label, published, write
 from submit import opponents
+from whyformer.batching import is_out_of_memory
 from whyformer.benchmark import make_suite
 from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.figures import read_run
@@ -36,24 +39,31 @@ from whyformer.benchmark.run_plan import DataSource, RunPlan, make_plan
 from whyformer.benchmark.shard import CONTROL
 from whyformer.benchmark.suite import Suite, check_methods, locate_model
 from whyformer.benchmark.tables import write_shard
-from whyformer.benchmark.worker import make_worker
+from whyformer.benchmark.worker import is_machine_error, make_worker
 from whyformer.methods.registry import source_methods
 from whyformer.models.loading import load
 
 HERE = Path(__file__).parent
 EVALUATION = HERE / "results" / "evaluation"
 LISTS = ("methods", "references")
+RESUME = "nothing more can be measured in this process. Run the same command again to resume at this shard."
 Entry = str | dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """So many samples of every suite (all if None), by methods of some lists of fill.toml beside the suite's own."""
+    """Samples of every suite (all if None; fewer where fill.toml says so), by methods of some lists of fill.toml."""
 
     name: str
     samples: int | None
     lists: tuple[str, ...]
     shard: int  # samples at most
+    only_missing: bool = False  # of the lists only the methods without a value
+
+    def count(self, suite: str) -> int | None:
+        """The number of samples of a suite."""
+        count: int | None = fill_document()["samples"].get(self.name, {}).get(suite, self.samples)
+        return count
 
 
 STAGES = {
@@ -62,6 +72,7 @@ STAGES = {
         Stage("trial", 2, LISTS, 2),
         Stage("common", 300, ("methods",), 100),
         Stage("references", 50, LISTS, 25),
+        Stage("missing", 50, ("methods",), 10, only_missing=True),
         Stage("whole", None, ("methods",), 75),
     )
 }
@@ -93,6 +104,14 @@ def choice_of(entry: Entry) -> Choice:
     return Choice(entry["name"], {key: value for key, value in entry.items() if key != "name"})
 
 
+def results_of(name: str) -> dict[str, Any]:
+    """What is published of a suite; a table without rows if nothing is."""
+    path = EVALUATION / f"{name}.json"
+    nothing = {"left_out": {}, "model": "", "protocols": [{"figures": [{"rows": []}]}]}
+    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else nothing
+    return found
+
+
 def missing(published: Mapping[str, Any], methods: Iterable[Choice]) -> Iterator[Choice]:
     """The methods without a value in one of the run's tables, but not those that the model refuses."""
     tables = [{plain_label(row["method"]) for row in one["figures"][0]["rows"]} for one in published["protocols"]]
@@ -107,14 +126,18 @@ def suite_of(name: str, stage: Stage) -> Suite:
     """A suite with the methods and the number of samples of a stage: all of the suite's methods, or its best alone."""
     document = tomllib.loads((HERE / "suites" / f"{name}.toml").read_text(encoding="utf-8"))
     suite, lists = make_suite(document), read_lists()
-    is_whole = stage.samples is None or stage.samples >= (suite.samples or float("inf"))
+    count = stage.count(name)
+    is_whole = count is None or count >= (suite.samples or float("inf"))
     best = [choice_of(one) for one in opponents(name) if one["name"] not in source_methods()]
     own = suite.methods if is_whole else best
-    by_label = {plain_label(one.label): one for one in (*own, *(one for key in stage.lists for one in lists[key]))}
+    listed = [one for key in stage.lists for one in lists[key]]
+    if stage.only_missing:
+        listed = list(missing(results_of(name), listed))
+    by_label = {plain_label(one.label): one for one in (*own, *listed)}
     document["methods"] = [choice.document for choice in by_label.values()]
     document["shard"] = min(4 * suite.shard, stage.shard)
-    if stage.samples is not None:
-        document["samples"] = min(stage.samples, suite.samples or stage.samples)
+    if count is not None:
+        document["samples"] = min(count, suite.samples or count)
     return make_suite(document)
 
 
@@ -137,12 +160,24 @@ def is_claimed(path: Path) -> bool:
     return False
 
 
+def is_device_fault(error: BaseException | None) -> bool:
+    """Whether an error comes from a fault of the accelerator, which its process cannot use after that."""
+    if not isinstance(error, Exception):
+        return False
+    is_fault = is_machine_error(error) and not is_out_of_memory(error)
+    return is_fault or is_device_fault(error.__cause__ or error.__context__)
+
+
 @dataclass(frozen=True)
 class Measurement:
     """A suite in a stage: its plan with the loaded model, and the folder of its run."""
 
     plan: RunPlan
     folder: Path
+
+    def claim(self, number: int) -> Path:
+        """The file that says that a process has taken a shard."""
+        return self.folder.with_suffix(".claims") / str(number)
 
     @property
     def failing(self) -> dict[str, str]:
@@ -155,7 +190,9 @@ class Measurement:
         """A shard's tables, without the methods that fail on the device; these are found when a shard fails."""
         try:
             return self._tables(self.plan, number)
-        except Exception:
+        except Exception as error:
+            if is_device_fault(error):
+                raise
             traceback.print_exc()
         with locked(self.folder.with_suffix(".lock")):
             self.folder.with_suffix(".failing").write_text(json.dumps(self.failing | self._find_failing(number)))
@@ -169,6 +206,8 @@ class Measurement:
                 try:
                     self._tables(replace(some, suite=replace(some.suite, methods=(choice, Choice(CONTROL)))), 0)
                 except Exception as error:
+                    if is_device_fault(error):
+                        raise
                     found[choice.label] = f"{type(error).__name__}: {error}".splitlines()[0]
                     print(json.dumps({"suite": self.folder.name, "fails": choice.label, "error": found[choice.label]}))
         return found
@@ -193,6 +232,17 @@ def measurement(name: str, stage: Stage, data: Path, runs: Path, device: str) ->
     return Measurement(plan, folder)
 
 
+def measure_shard(one: Measurement, number: int) -> None:
+    """Measure a shard and write its tables; if this fails, a later process may take it."""
+    try:
+        tables = one.tables(number)
+        with locked(one.folder.with_suffix(".lock")):
+            write_shard(one.folder, number, tables)
+    except BaseException:
+        one.claim(number).unlink()
+        raise
+
+
 def measure(name: str, stage: Stage, data: Path, runs: Path, device: str, end: float) -> bool:
     """Measure the shards of a suite that no other process has taken; whether its run is now whole."""
     taken = runs / stage.name / f"{name}.taken"
@@ -203,12 +253,10 @@ def measure(name: str, stage: Stage, data: Path, runs: Path, device: str, end: f
     for number in range(len(one.plan.shards)):
         if time.monotonic() > end:
             return False
-        if is_claimed(one.folder.with_suffix(".claims") / str(number)):
+        if is_claimed(one.claim(number)):
             continue
         start = time.monotonic()
-        tables = one.tables(number)
-        with locked(one.folder.with_suffix(".lock")):
-            write_shard(one.folder, number, tables)
+        measure_shard(one, number)
         seconds = round(time.monotonic() - start, 1)
         about = {"stage": stage.name, "suite": name, "shard": number, "samples": len(one.plan.shards[number])}
         print(json.dumps(about | {"seconds": seconds}), flush=True)
@@ -240,9 +288,11 @@ def fill(suites: Sequence[str], options: argparse.Namespace) -> None:
                     with locked(options.runs / f"{name}.lock"):
                         write(result(name, options.runs), options.out / f"{name}.json")
                     print(json.dumps({"stage": stage.name, "suite": name, "published": True}), flush=True)
-            except Exception:
+            except Exception as error:
                 traceback.print_exc()
                 print(json.dumps({"stage": stage.name, "suite": name, "error": True}), flush=True)
+                if is_device_fault(error):
+                    raise SystemExit(f"{name}, stage {stage.name}: the device failed, and {RESUME}") from error
 
 
 def main() -> None:
@@ -259,10 +309,9 @@ def main() -> None:
     suites = options.suites or fill_document()["order"]
     if options.list:
         lists = [choice for methods in read_lists().values() for choice in methods]
-        for path in (EVALUATION / f"{name}.json" for name in suites):
-            found = json.loads(path.read_text()) if path.is_file() else {"protocols": [{"figures": [{"rows": []}]}]}
-            lacking = missing({"left_out": {}, "model": "", **found}, lists)
-            print(f"{path.stem}: {', '.join(one.label for one in lacking) or 'nothing'}")
+        for name in suites:
+            lacking = missing(results_of(name), lists)
+            print(f"{name}: {', '.join(one.label for one in lacking) or 'nothing'}")
         return
     fill(suites, options)
 

@@ -188,7 +188,7 @@ def common(found: Mapping[str, Mapping[str, Any]]) -> str:
     pairs = zip(cells, comparisons(cells), strict=True)
     shared = [cell for cell, compared in pairs if compared.ranks(names) is not None]
     models = len({cell.model for cell in shared})
-    where = f": {'; '.join(_cell_names(shared, cells))}" if shared else ""
+    where = f": {'; '.join(cell_names(shared, cells))}" if shared else ""
     return f"{len(names)} methods were measured on the same samples in {len(shared)} cells of {models} models{where}."
 
 
@@ -236,13 +236,13 @@ def empty(found: Mapping[str, Mapping[str, Any]]) -> str:
         for text, methods in by_reason.items():
             groups.setdefault((text, tuple(methods)), []).append(cell)
     rows = [
-        [text, "; ".join(_cell_names(some, cells)), ", ".join(f"`{one}`" for one in methods)]
+        [text, "; ".join(cell_names(some, cells)), ", ".join(f"`{one}`" for one in methods)]
         for (text, methods), some in sorted(groups.items(), key=lambda group: group[0][0])
     ]
     return lines(["why", "cells", "methods"], rows) if rows else "None."
 
 
-def _cell_names(some: Sequence[Cell], cells: Sequence[Cell]) -> Iterator[str]:
+def cell_names(some: Sequence[Cell], cells: Sequence[Cell]) -> Iterator[str]:
     """The runs of cells, with protocols where not all of a run are among them."""
     for run in dict.fromkeys(cell.run for cell in some):
         own = [cell.protocol for cell in some if cell.run == run]

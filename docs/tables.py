@@ -22,6 +22,7 @@ import architecture_tables
 import hybrid_tables
 import install_tables
 import leaderboard
+import leaderboard_samples
 import planted_tables
 import real_tables
 import salience_table
@@ -880,6 +881,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         runs(RESULTS / "evaluation"), leaderboard.costs_of(RESULTS / "board_cost.json")
     ),
     "leaderboard-common": lambda: leaderboard.common(runs(RESULTS / "evaluation")),
+    "leaderboard-samples": lambda: leaderboard_samples.fewer_samples(runs(RESULTS / "evaluation")),
     "leaderboard-empty": lambda: leaderboard.empty(runs(RESULTS / "evaluation")),
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
     "confirmed": lambda: verdicts.confirmed(RESULTS / "confirmation.json", RESULTS / "picture_default.json"),

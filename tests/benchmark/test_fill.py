@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 import tomllib
 
 import numpy as np
 import pytest
+import torch
 
 import fill
 import publish
@@ -41,6 +43,7 @@ def suites(tmp_path, monkeypatch):
     monkeypatch.setattr(fill, "HERE", tmp_path)
     monkeypatch.setattr(fill, "EVALUATION", tmp_path / "published")
     monkeypatch.setattr(fill, "read_lists", lambda: lists)
+    monkeypatch.setattr(fill, "fill_document", lambda: {"samples": {}, "refused": []})
     monkeypatch.setattr(fill, "opponents", lambda name: [{"name": "rollout"}])
     monkeypatch.setattr(fill, "STAGES", {stage.name: stage for stage in stages})
     return tmp_path
@@ -77,6 +80,25 @@ def test_the_samples_of_a_stage_are_among_those_of_larger_ones(suites):
         names[stage.name] = {plan.examples.names[number] for shard in plan.shards for number in shard}
     assert list(map(len, names.values())) == [6, 4, 8]
     assert names["references"] < names["common"] < names["whole"]
+
+
+def test_a_slow_suite_has_a_number_of_samples_of_its_own(suites, monkeypatch):
+    monkeypatch.setattr(fill, "fill_document", lambda: {"samples": {"common": {"few": 5, "other": 1}}})
+    counts = {name: fill.suite_of("few", stage).samples for name, stage in fill.STAGES.items()}
+    assert counts == {"common": 5, "references": 4, "whole": None}
+    assert measure(suites, "common")
+    assert set(rows(fill.result("few", suites / "runs")).values()) == {5}
+
+
+def test_only_methods_without_a_value_are_measured_beside_the_best(suites, monkeypatch):
+    lists = {"methods": (Choice("raw_attention"), Choice("grad_cam")), "references": ()}
+    monkeypatch.setattr(fill, "read_lists", lambda: lists)
+    protocol = {"protocol": "localisation", "figures": [{"rows": [{"method": "rollout"}, {"method": "raw_attention"}]}]}
+    (suites / "published").mkdir()
+    document = {"model": "mini-visualbert", "left_out": {}, "protocols": [protocol]}
+    (suites / "published" / "few.json").write_text(json.dumps(document))
+    suite = fill.suite_of("few", fill.Stage("missing", 5, ("methods",), 3, only_missing=True))
+    assert {one.label for one in suite.methods} == {"rollout", "grad_cam", "random"}
 
 
 def test_a_shard_that_a_process_has_taken_is_not_measured_again(suites, monkeypatch):
@@ -116,8 +138,34 @@ def test_a_method_that_fails_on_the_device_is_left_out_and_named(suites, monkeyp
     assert rows(fill.result("few", suites / "runs"))["rollout"] == 6
 
 
+def test_after_a_fault_of_the_device_the_process_ends_and_the_same_command_resumes(suites, monkeypatch):
+    compute_maps = method_maps.compute_maps
+
+    def faulty(shard, loaded_model, targeted, name):
+        if name == "grad_cam":
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+        return compute_maps(shard, loaded_model, targeted, name)
+
+    options = argparse.Namespace(
+        stages=["common"], data=suites, runs=suites / "runs", out=suites / "out", device="cpu", seconds=np.inf
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(method_maps, "compute_maps", faulty)
+        with pytest.raises(SystemExit, match=r"few, stage common: the device failed.*Run the same command again"):
+            fill.fill(["few"], options)
+    fill.fill(["few"], options)
+    assert rows(json.loads((suites / "out" / "few.json").read_text()))["grad_cam"] == 6
+
+
+def test_running_out_of_memory_is_not_a_fault_of_the_device():
+    assert fill.is_device_fault(torch.AcceleratorError("CUDA error: unspecified launch failure"))
+    assert not fill.is_device_fault(torch.AcceleratorError("CUDA error: out of memory"))
+    assert not fill.is_device_fault(RuntimeError("two devices"))
+
+
 def test_every_suite_of_the_board_can_be_measured_in_every_stage():
     document = tomllib.loads((fill.HERE / "fill.toml").read_text())
+    stages = [stage for stage in fill.STAGES.values() if not stage.only_missing]
     for name in document["order"]:
-        sizes = [len(fill.suite_of(name, stage).methods) for stage in fill.STAGES.values()]
+        sizes = [len(fill.suite_of(name, stage).methods) for stage in stages]
         assert min(sizes) >= len(document["methods"]), name

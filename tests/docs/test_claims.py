@@ -83,8 +83,18 @@ def test_no_method_is_better_than_the_former_default_when_regions_are_taken_from
     assert max(found, key=found.get) == "bi_token backward=libra"
 
 
+def test_when_regions_are_taken_from_lxmert_only_methods_that_remove_them_have_higher_values_on_50_scenes():
+    rows = figure("scenes-lxmert", "vqa_removal", "regions, negative − positive")["rows"]
+    names = [row["method"] for row in rows]
+    ahead = rows[: names.index("bi_token backward=libra")]
+    removing = {"occlusion", "rise", "kernel_shap", "lime", "mask_regression"}
+    assert {row["method"].partition(" ")[0] for row in ahead} == removing
+    assert {row["n"] for row in ahead} == {50}
+
+
 def test_the_default_is_behind_the_former_on_regions_of_lxmert_and_ahead_of_it_on_those_of_visualbert():
-    regions = figure("scenes-lxmert", "vqa_removal", "regions, negative − positive")["rows"]
+    rows = figure("scenes-lxmert", "vqa_removal", "regions, negative − positive")["rows"]
+    regions = [row for row in rows if row["n"] == 1000]
     (evidence,) = (row for row in regions if row["method"] == "evidence")
     assert regions[0]["method"] == "bi_token backward=libra"  # which p is against
     assert evidence["p"] < SURE
