@@ -240,8 +240,11 @@ def packed(row: dict[str, Any]) -> dict[str, Any]:
     """A row with one number for each candidate figure, those of further questions in its unit."""
     case = case_of(row)
     texts = [text[start:end] for _, text in case.documents for start, end in sentence_ranges(text)]
-    stated = stated_share(case.statements[row["statement"]].text, case.question, texts)
-    value = row["unit"]["value"] and {**row["unit"]["value"], "stated": stated}
+    text, number = case.statements[row["statement"]].text, row["statement"]
+    before = " ".join(one.text for one in case.statements[:number])
+    shares = {"stated": stated_share(text, case.question, texts)}
+    shares["said_before"] = stated_share(text, case.question, [before])
+    value = row["unit"]["value"] and row["unit"]["value"] | shares
     row = row | {"unit": row["unit"] | {"value": value}}
     if "candidates" not in row or "written" in row:
         return row
