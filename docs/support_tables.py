@@ -17,6 +17,7 @@ KINDS = {
     "swapped": "the value of another",
     "unanswerable": "not stated, answered all the same",
     "denied": "the opposite of a stated fact",
+    "denied_made_up": "true, the opposite of a made-up value",
     "by_heart": "known by heart, not stated",
     "repeated": "said again",
 }
@@ -26,7 +27,8 @@ COMPARED = {
     "swapped": "swapped",
     "unanswerable": "unanswerable",
     "denied": "denied",
-    "made_up_reworded": "in other words",
+    "denied_made_up": "denied, both with a not",
+    "reworded": "in other words",
 }
 MANNERS = ("calibrated", "thresholds")
 

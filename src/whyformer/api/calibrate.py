@@ -14,8 +14,8 @@ from whyformer.api.calibration_data import case_rows, case_support
 from whyformer.api.calibrations import model_digest, needs_white_box
 from whyformer.api.served_scorer import ServedScorer
 from whyformer.api.verdict_figures import FIGURES, SERVED_FIGURES, SIGNS, figures_of
-from whyformer.api.verdict_fit import FOLDS, FigureTable
-from whyformer.api.verdict_models import Calibration, VerdictModel, with_reserve
+from whyformer.api.verdict_fit import FigureTable
+from whyformer.api.verdict_models import LEAST, Calibration, VerdictModel, with_indifference
 from whyformer.api.verdict_rules import TAU_NECESSITY
 from whyformer.errors import WhyformerError, check_count
 from whyformer.facts.statements import PLAIN_STATEMENTS, StatementKind, support_case
@@ -155,11 +155,10 @@ def _fitted(units: Sequence[LabelledUnit], model: str, digest: str, data: str, f
             f"Calibration needs at least {FEWEST_UNITS} sentences of two verdicts in each half, and this data has "
             f"{', '.join(f'{number} {verdict}' for verdict, number in count.items() if number) or 'none'}."
         )
-    draft = Calibration(model, digest, data, {}, 0.0, {}, _threshold(fitted))
+    draft = Calibration(model, digest, data, {}, LEAST, {}, _threshold(fitted))
     unknown = [one for one in units if not one.is_decidable]
-    judged = _cross_fitted(draft, fitted, wanted, figures)
     draft = _with_models(draft, fitted, wanted, figures)
-    draft = with_reserve(draft, [*judged, *((draft, one) for one in unknown if one.half == 0)])
+    draft = with_indifference(draft, [*fitted, *(one for one in unknown if one.half == 0)])
     decided = [(draft.decide(one.unit)[0], one.right) for one in own if one.half == 1]
     errors: dict[str, VerdictError] = {
         verdict: _error([verdict not in right for given, right in decided if given == verdict])
@@ -174,19 +173,6 @@ def _fitted(units: Sequence[LabelledUnit], model: str, digest: str, data: str, f
         "unknown": _unknown_report(draft, [one for one in unknown if one.half == 1]),
     }
     return replace(draft, errors=errors, report=report)
-
-
-def _cross_fitted(
-    draft: Calibration, units: Sequence[LabelledUnit], verdicts: Sequence[Verdict], figures: Sequence[str]
-) -> list[tuple[Calibration, LabelledUnit]]:
-    """Each unit with the models fitted on the other folds; units of a verdict go to the folds in turn."""
-    order = [one for verdict in VERDICTS for one in units if one.right[0] == verdict]
-    pairs = []
-    for fold in range(FOLDS):
-        others = [one for number, one in enumerate(order) if number % FOLDS != fold]
-        fitted = _with_models(draft, others, verdicts, figures)
-        pairs += [(fitted, one) for one in order[fold::FOLDS]]
-    return pairs
 
 
 def _with_models(

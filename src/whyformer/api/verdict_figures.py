@@ -27,6 +27,7 @@ FIGURES: dict[str, tuple[float, float]] = {
     "judgement_gain": (-6.0, 6.0),
     "denial_odds": (-8.0, 8.0),
     "denial_gain": (-8.0, 8.0),
+    "denial_necessity": (-8.0, 12.0),
     "proposed": (-6.0, 6.0),
     "proposed_alone": (-6.0, 6.0),
     "denied_or_supported": (-6.0, 6.0),
@@ -35,7 +36,7 @@ FIGURES: dict[str, tuple[float, float]] = {
     "value_share": (0.0, 1.0),
 }
 # Figures that cost more, for which the model judges a unit and its opposite.
-JUDGED = frozenset({"judgement", "judgement_gain", "denial_odds", "denial_gain", *FURTHER})
+JUDGED = frozenset({"judgement", "judgement_gain", "denial_odds", "denial_gain", "denial_necessity", *FURTHER})
 WHITE_BOX = ("score", "value_score", "value_share")
 SERVED_FIGURES = tuple(name for name in FIGURES if name not in WHITE_BOX)
 
@@ -50,7 +51,8 @@ SIGNS: Mapping[Verdict, Mapping[str, int]] = {
     "from sources": _FOR,
     "from memory": dict.fromkeys(_LIKELIHOOD, 1) | dict.fromkeys(_EFFECT, -1),
     "not supported": {name: -sign for name, sign in _FOR.items()},
-    "contradicted": dict.fromkeys(_AGAINST, -1) | {"denied_or_supported": 1},
+    "contradicted": dict.fromkeys(_AGAINST, -1)
+    | dict.fromkeys(("denied_or_supported", "denial_necessity", "value_stated"), 1),
     "repeats the response": {**dict.fromkeys(("repetition", "said_before"), 1), **dict.fromkeys(_EFFECT, -1)},
 }
 
@@ -95,10 +97,11 @@ def _denial_figures(unit: UnitSupport) -> dict[str, float | None]:
     denial = unit.denial
     if denial is None:
         return {}
-    gain = _difference(denial.log_probability, denial.without_sources)
+    necessity = _difference(denial.log_probability, denial.without_sources)
     return {
         "denial_odds": unit.log_probability - denial.log_probability,
-        "denial_gain": _difference(unit.necessity, gain),
+        "denial_gain": _difference(unit.necessity, necessity),
+        "denial_necessity": necessity,
     }
 
 

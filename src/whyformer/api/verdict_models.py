@@ -16,7 +16,7 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.verdicts import NOT_CALIBRATED, Verdict
 from whyformer.results.support import UnitSupport, VerdictError
 
-LEAST_CANDIDATES = (0.0, 0.3, 0.4, 0.5, 0.6)  # for the probability below which no calibrated verdict is given
+LEAST = 0.5  # the probability below which no calibrated verdict is given: its own model finds it unlikely
 INDIFFERENCE_CANDIDATES = (0.0, 0.5, 1.0, 2.0, 3.0)  # for the nats below which the model knows no answer of its own
 WRONG_COSTS = 2.0  # a wrong verdict, in units of one withheld
 
@@ -150,23 +150,17 @@ def least_lead(one: VerdictModel, other: VerdictModel, known: Mapping[str, float
     return one.log_odds(known) - other.log_odds(known) + sum(min(w * low, w * high) for w, (low, high) in ranges)
 
 
-def with_reserve(calibration: Calibration, judged: Sequence[tuple[Calibration, Any]]) -> Calibration:
-    """The calibration with the conditions under which it is better to give no verdict.
+def with_indifference(calibration: Calibration, units: Sequence[Any]) -> Calibration:
+    """The calibration that gives no verdict where the model hardly prefers its own answer, as far as that pays.
 
-    Each unit, with figures (`unit`) and `right` verdicts, comes with a calibration that was not fitted on it. To
-    withhold a right verdict costs 1, a wrong one WRONG_COSTS.
+    Each unit has a `unit` with figures and its `right` verdicts. To withhold one of those costs 1, another WRONG_COSTS.
     """
 
-    def cost(least: float, indifference: float) -> float:
-        reserved = (
-            (replace(other, least=least, indifference=indifference).decide(one.unit)[0], one.right)
-            for other, one in judged
-        )
-        return sum(0.0 if v in right else 1.0 if v == "cannot tell" else WRONG_COSTS for v, right in reserved)
+    def cost(candidate: Calibration) -> float:
+        given = [(candidate.decide(one.unit)[0], one.right) for one in units]
+        return sum(0.0 if v in right else 1.0 if v == "cannot tell" else WRONG_COSTS for v, right in given)
 
-    candidates = ((one, two) for two in INDIFFERENCE_CANDIDATES for one in LEAST_CANDIDATES)
-    least, indifference = min(candidates, key=lambda pair: cost(*pair))
-    return replace(calibration, least=least, indifference=indifference)
+    return min((replace(calibration, indifference=one) for one in INDIFFERENCE_CANDIDATES), key=cost)
 
 
 def read_calibration(document: Any) -> Calibration:
