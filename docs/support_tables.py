@@ -79,6 +79,23 @@ def verdicts(path: Path) -> str:
     return rows(["model", "sentences", "held out", "right, calibrated, %", "right, by thresholds, %"], lines)
 
 
+def fresh(path: Path) -> str:
+    """The share of right verdicts on sentences that were measured after the way of fitting was chosen."""
+    lines = []
+    for run in (run for run in runs(path) if run["fresh"]):
+        given = run["fresh"]["verdicts"]
+        for kind, text in KINDS.items():
+            own = [given.get(manner, {"kinds": {}})["kinds"].get(kind) for manner in MANNERS]
+            if own[1]:
+                lines.append([run["model"], text, str(own[1]["of"]), *map(share, own)])
+    return rows(["model", "sentences", "held out", "right, calibrated, %", "right, by thresholds, %"], lines)
+
+
+def fresh_figures(path: Path) -> str:
+    """AUROC of each figure on all of these sentences."""
+    return _figures([(run["model"], run["fresh"]["auroc"]) for run in runs(path) if run["fresh"]])
+
+
 def groups(path: Path) -> str:
     """The share of right verdicts by position of the cause, by length, and by the number of sources."""
     lines = [
@@ -98,13 +115,17 @@ def share(one: dict[str, Any] | None) -> str:
 
 def figures(path: Path) -> str:
     """AUROC of each figure, true sentences against false ones of each kind."""
+    return _figures([(run["model"], run["auroc"]) for run in runs(path)])
+
+
+def _figures(models: list[tuple[str, dict[str, Any]]]) -> str:
     lines = []
-    for run in runs(path):
-        names = dict.fromkeys(name for kind in COMPARED for name in run["auroc"].get(kind, {}) if name != "sentences")
+    for model, auroc in models:
+        names = dict.fromkeys(name for kind in COMPARED for name in auroc.get(kind, {}) if name != "sentences")
         for name in names:
-            cells = [run["auroc"].get(kind, {}).get(name) for kind in COMPARED]
+            cells = [auroc.get(kind, {}).get(name) for kind in COMPARED]
             shown = ["" if cell is None else f"{cell[0]:.2f} [{cell[1]:.2f}, {cell[2]:.2f}]" for cell in cells]
-            lines.append([run["model"], name.replace("_", " "), *shown])
+            lines.append([model, name.replace("_", " "), *shown])
     return rows(["model", "figure", *COMPARED.values()], lines)
 
 

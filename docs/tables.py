@@ -818,6 +818,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "support-coefficients": lambda: support_tables.coefficients(RESULTS / "support.json"),
     "support-served": lambda: support_tables.served(RESULTS / "served_verdicts.json"),
     "support-verdicts": lambda: support_tables.verdicts(RESULTS / "support.json"),
+    "support-fresh": lambda: support_tables.fresh(RESULTS / "support.json"),
+    "support-fresh-figures": lambda: support_tables.fresh_figures(RESULTS / "support.json"),
     "support-groups": lambda: support_tables.groups(RESULTS / "support.json"),
     "support-given": lambda: support_tables.given(RESULTS / "support.json"),
     "support-errors": lambda: support_tables.errors(RESULTS / "support.json"),

@@ -13,9 +13,9 @@ from whyformer.api.answer_support import answer_support
 from whyformer.api.calibration_data import case_rows, case_support
 from whyformer.api.calibrations import model_digest, needs_white_box
 from whyformer.api.served_scorer import ServedScorer
-from whyformer.api.verdict_figures import FIGURES, SERVED_FIGURES, SIGNS, figures_of
+from whyformer.api.verdict_figures import FIGURE_SIGNS, FIGURES, SERVED_FIGURES, figures_of
 from whyformer.api.verdict_fit import FigureTable
-from whyformer.api.verdict_models import LEAST, Calibration, VerdictModel, with_indifference
+from whyformer.api.verdict_models import LEAST_PROBABILITY, Calibration, VerdictModel, with_indifference
 from whyformer.api.verdict_rules import TAU_NECESSITY
 from whyformer.errors import WhyformerError, check_count
 from whyformer.facts.statements import PLAIN_STATEMENTS, StatementKind, support_case
@@ -155,7 +155,7 @@ def _fitted(units: Sequence[LabelledUnit], model: str, digest: str, data: str, f
             f"Calibration needs at least {FEWEST_UNITS} sentences of two verdicts in each half, and this data has "
             f"{', '.join(f'{number} {verdict}' for verdict, number in count.items() if number) or 'none'}."
         )
-    draft = Calibration(model, digest, data, {}, LEAST, {}, _threshold(fitted))
+    draft = Calibration(model, digest, data, {}, LEAST_PROBABILITY, {}, _threshold(fitted))
     unknown = [one for one in units if not one.is_decidable]
     draft = _with_models(draft, fitted, wanted, figures)
     draft = with_indifference(draft, [*fitted, *(one for one in unknown if one.half == 0)])
@@ -185,7 +185,7 @@ def _with_models(
     for verdict in verdicts:
         labels = np.array([one.right[0] == verdict for one in units])
         among = is_later if verdict == "repeats the response" and not labels[is_later].all() else None
-        models[verdict] = table.model(labels, SIGNS[verdict], among)
+        models[verdict] = table.model(labels, FIGURE_SIGNS[verdict], among)
     used = {name for one in models.values() for name in one.coefficients}
     return replace(draft, models=models, typical={name: value for name, value in table.typical.items() if name in used})
 

@@ -25,8 +25,6 @@ from whyformer.removal.response_scores import PrefixCache, ResponseModel, greedy
 
 LONG_ON_CPU = 2048  # tokens
 
-Ids = tuple[int, ...]
-
 
 @dataclass(frozen=True, eq=False)
 class LoadedScorer:
@@ -67,7 +65,7 @@ class LoadedScorer:
         self, requests: Sequence[ScoringRequest], *, whole: PromptVariant | None = None, progress: bool = False
     ) -> list[np.ndarray]:
         """The log-probability of each token. Responses that differ in their last token only share a forward pass."""
-        by_beginning: dict[Ids, dict[Ids, list[int]]] = {}
+        by_beginning: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
         keys = [(request.prompt.ids, tuple(token.id for token in request.tokens)) for request in requests]
         for prompt, response in dict.fromkeys(key for key in keys if key[1]):
             by_beginning.setdefault(response[:-1], {}).setdefault(prompt, []).append(response[-1])

@@ -47,7 +47,7 @@ _JUDGEMENT = ("judgement", "judgement_gain", "denial_odds", "denial_gain", "prop
 _AGAINST = ("log_odds", "odds_per_token", "agreement", *_JUDGEMENT)
 _FOR = {**dict.fromkeys((*_LIKELIHOOD, *_EFFECT, *_JUDGEMENT), 1), "denied_or_supported": -1}
 # The sign of each figure that can speak for a verdict or against it: a fit cannot turn its meaning round.
-SIGNS: Mapping[Verdict, Mapping[str, int]] = {
+FIGURE_SIGNS: Mapping[Verdict, Mapping[str, int]] = {
     "from sources": _FOR,
     "from memory": dict.fromkeys(_LIKELIHOOD, 1) | dict.fromkeys(_EFFECT, -1),
     "not supported": {name: -sign for name, sign in _FOR.items()},
