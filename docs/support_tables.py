@@ -96,6 +96,27 @@ def fresh_figures(path: Path) -> str:
     return _figures([(run["model"], run["fresh"]["auroc"]) for run in runs(path) if run["fresh"]])
 
 
+def confirmation(path: Path) -> str:
+    """AUROC of figures on sentences that were measured after they had been picked."""
+    lines = []
+    for run in runs(path):
+        for kind, figures in run["auroc"].items():
+            for name, one in figures.items():
+                low_high = "" if "auroc" not in one else "{:.2f} [{:.2f}, {:.2f}]".format(*one["auroc"])
+                lines.append([run["model"], kind, name.replace("_", " "), f"{one['true']} + {one['false']}", low_high])
+    return rows(["model", "true from false sentences", "figure", "sentences", "AUROC"], lines)
+
+
+def threshold(path: Path) -> str:
+    """How often a threshold on `proposed alone`, set on the first sentences, is right on the new ones."""
+    lines = [
+        [run["model"], f"{run['threshold']:+.2f}", KINDS[kind], str(one["of"]), share(one)]
+        for run in runs(path)
+        for kind, one in run["right"].items()
+    ]
+    return rows(["model", "threshold, nats", "sentences", "measured", "right, %"], lines)
+
+
 def groups(path: Path) -> str:
     """The share of right verdicts by position of the cause, by length, and by the number of sources."""
     lines = [
