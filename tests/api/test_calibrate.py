@@ -148,6 +148,15 @@ def test_thresholds_decide_without_a_calibration(figures, verdict):
     assert rule_verdict(unit(**figures)) == verdict
 
 
+def test_a_sentence_that_one_source_alone_proves_is_from_sources_in_whatever_words():
+    reworded = unit(-20.0, -18.0)
+    assert rule_verdict(reworded) == "not supported"
+    proven = replace(reworded, answers={"proposed_alone": 1.5})
+    assert rule_verdict(proven) == "from sources"
+    assert "One source alone makes the model 1.5 nats surer" in reason_for("from sources", proven)
+    assert rule_verdict(replace(reworded, answers={"proposed_alone": 0.3})) == "not supported"
+
+
 def test_an_answer_in_more_words_is_no_other_answer():
     longer = unit(-9.0, -14.0, own_answer="The Falkenstein hut has 8 beds.")
     assert agreement(longer) == 1

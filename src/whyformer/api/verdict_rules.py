@@ -8,6 +8,7 @@ from whyformer.results.support import UnitSupport
 
 # Thresholds in nats for models that are not calibrated.
 TAU_NECESSITY, TAU_TOKEN, TAU_ODDS, TAU_JUDGEMENT = 2.0, -1.0, -3.0, 1.0
+TAU_PROPOSED = 0.5  # by which one source alone must make the model surer that a sentence is true
 INDIFFERENCE = 1.0  # nats: of two different answers, neither is the model's own if it finds them so nearly alike
 
 
@@ -41,6 +42,11 @@ def value_gain(unit: UnitSupport) -> float:
     return unit.necessity if unit.value is None else unit.value.log_probability - unit.value.without_sources
 
 
+def one_source_convinces(unit: UnitSupport) -> bool:
+    """Whether one source alone makes the model surer that the sentence is true, in whatever words."""
+    return unit.answers.get("proposed_alone", 0.0) >= TAU_PROPOSED
+
+
 def rule_verdict(unit: UnitSupport) -> Verdict:
     """The verdict on a unit of a model that is not calibrated, by thresholds."""
     gain = unit.necessity
@@ -51,6 +57,8 @@ def rule_verdict(unit: UnitSupport) -> Verdict:
         return "cannot tell"
     prefers_other = prefers_another(unit)
     if gain >= TAU_NECESSITY and value_gain(unit) >= TAU_NECESSITY / 2 and not prefers_other:
+        return "from sources"
+    if one_source_convinces(unit):
         return "from sources"
     if unit.judgement is not None and unit.judgement_without is not None:
         if unit.judgement >= TAU_JUDGEMENT and unit.judgement - unit.judgement_without >= TAU_JUDGEMENT:
@@ -70,6 +78,9 @@ def reason_for(verdict: Verdict, unit: UnitSupport) -> str:
     other, odds = unit.preferred or ("", 0.0)
     rather = f" The model itself would rather have said “{other}” ({-odds:.1f} nats likelier)." if odds < 0 else ""
     match verdict:
+        case "from sources" if unit.necessity < TAU_NECESSITY and one_source_convinces(unit):
+            surer = f"{unit.answers['proposed_alone']:.1f} nats surer that it is true"
+            return f"One source alone makes the model {surer}, though in these words it is {gain}.{rather}"
         case "from sources":
             return f"The sources made the model write it: it is {gain}.{rather}"
         case "from memory":
