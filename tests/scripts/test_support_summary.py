@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+
 import support_summary
 from support import rows_of
-
 from whyformer.api.calibrate import fit, labelled_units
 from whyformer.api.verdict_models import bundled_calibrations
 
