@@ -4,9 +4,9 @@
     python benchmarks/support_confirmation.py --summary
 
 `proposed_alone` was picked among some hundred candidates on the first sentences of Qwen2.5-Coder. The first command
-measures it, the sentence and its opposite on new seeds, and goes on where its file ends. The second sets a threshold on
-the first sentences (results/support), applies it to the new ones (results/support_confirmation) and writes
-results/support_confirmation.json.
+measures it, the sentence and its opposite on new seeds, and goes on where its file ends. The second applies two
+thresholds to the new sentences (results/support_confirmation), the best one on the first (results/support) and that of
+uncalibrated verdicts, and writes results/support_confirmation.json.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from support_summary import FRESH, RESULTS, counted, interval
 from whyformer.api.calibrations import model_digest
 from whyformer.api.further_questions import proposed_alone
 from whyformer.api.support_questions import SupportQuestions
+from whyformer.api.verdict_rules import TAU_PROPOSED
 from whyformer.facts import SupportCase
 from whyformer.inputs.value_words import stated_share
 
@@ -93,26 +94,29 @@ def summarise() -> None:
             [row["unit"]["answers"]["proposed_alone"] for row in first if row["kind"] in TRUE],
             [row["unit"]["answers"]["proposed_alone"] for row in first if row["kind"] in FALSE],
         )
-        asked = [row for row in rows if "proposed_alone" in row["figures"]]
-        right = {
-            kind: counted(
-                [
-                    (row["figures"]["proposed_alone"] >= threshold) == (kind in TRUE)
-                    for row in asked
-                    if row["kind"] == kind
-                ]
-            )
-            for kind in (*TRUE, *FALSE)
-            if any(row["kind"] == kind for row in asked)
-        }
+        right = {name: shares(rows, one) for name, one in (("first", threshold), ("verdicts", TAU_PROPOSED))}
         told = {name: {one: told_apart(rows, one, *kinds) for one in names} for name, (*kinds, names) in PAIRS.items()}
         runs.append(
             {"model": rows[0]["model"], "digest": rows[0]["digest"], "dtype": rows[0]["dtype"], "sentences": len(rows)}
-            | {"first": len(first), "threshold": threshold, "right": right, "auroc": told}
+            | {
+                "first": len(first),
+                "thresholds": {"first": threshold, "verdicts": TAU_PROPOSED},
+                "right": right,
+                "auroc": told,
+            }
         )
     target = RESULTS.parent / "support_confirmation.json"
     target.write_text(json.dumps(runs, indent=1) + "\n")
     print(f"Written to {target}")
+
+
+def shares(rows: list[dict[str, Any]], threshold: float) -> dict[str, Any]:
+    """How often true sentences of a kind reach the threshold, and false ones do not."""
+    asked = [(row["kind"], row["figures"]["proposed_alone"]) for row in rows if "proposed_alone" in row["figures"]]
+    return {
+        kind: counted([(value >= threshold) == (kind in TRUE) for own, value in asked if own == kind])
+        for kind in dict.fromkeys(kind for kind, _ in asked)
+    }
 
 
 def told_apart(rows: list[dict[str, Any]], figure: str, true: tuple[str, ...], false: str) -> dict[str, Any]:

@@ -108,11 +108,13 @@ def confirmation(path: Path) -> str:
 
 
 def threshold(path: Path) -> str:
-    """How often a threshold on `proposed alone`, set on the first sentences, is right on the new ones."""
+    """How often thresholds on `proposed alone` are right on the new sentences."""
+    names = {"first": "the best on the first sentences", "verdicts": "that of verdicts by thresholds"}
     lines = [
-        [run["model"], f"{run['threshold']:+.2f}", KINDS[kind], str(one["of"]), share(one)]
+        [run["model"], f"{names[name]}, {run['thresholds'][name]:.2f}", KINDS[kind], str(one["of"]), share(one)]
         for run in runs(path)
-        for kind, one in run["right"].items()
+        for name, own in run["right"].items()
+        for kind, one in own.items()
     ]
     return rows(["model", "threshold, nats", "sentences", "measured", "right, %"], lines)
 

@@ -47,12 +47,26 @@ def one_source_convinces(unit: UnitSupport) -> bool:
     return unit.answers.get("proposed_alone", 0.0) >= TAU_PROPOSED
 
 
+def opposite_is_supported(unit: UnitSupport) -> bool:
+    """Whether the sources support the opposite of a unit, whose value one of them states.
+
+    That the model finds the opposite likelier is not enough: it does so for most sentences with a "not", true or false.
+    """
+    denial, value = unit.denial, unit.value
+    if denial is None or denial.without_sources is None or value is None or not value.stated:
+        return False
+    gain = denial.log_probability - denial.without_sources
+    return unit.log_probability - denial.log_probability <= TAU_ODDS and gain >= TAU_NECESSITY
+
+
 def rule_verdict(unit: UnitSupport) -> Verdict:
     """The verdict on a unit of a model that is not calibrated, by thresholds."""
     gain = unit.necessity
     earlier = 0.0 if unit.without_earlier is None else unit.log_probability - unit.without_earlier
     if earlier >= TAU_NECESSITY > gain:
         return "repeats the response"
+    if opposite_is_supported(unit):
+        return "contradicted"
     if does_not_know(unit):
         return "cannot tell"
     prefers_other = prefers_another(unit)
@@ -89,6 +103,8 @@ def reason_for(verdict: Verdict, unit: UnitSupport) -> str:
             if unit.necessity >= TAU_NECESSITY and rather:
                 return f"The sources make its form likelier, but not what it says: it is {gain}.{rather}"
             return f"No source supports it: it is {gain}.{rather}"
+        case "contradicted" if opposite_is_supported(unit) and unit.denial is not None:
+            return f"The sources support its opposite: “{unit.denial.text}”. The sentence itself is {gain}.{rather}"
         case "contradicted":
             return f"The sources contradict it: it is {gain}.{rather}"
         case "repeats the response":
