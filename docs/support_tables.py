@@ -27,7 +27,6 @@ COMPARED = {
     "swapped": "swapped",
     "unanswerable": "unanswerable",
     "denied": "denied",
-    "denied_made_up": "denied, both with a not",
     "reworded": "in other words",
 }
 MANNERS = ("calibrated", "thresholds")
@@ -91,11 +90,6 @@ def fresh(path: Path) -> str:
     return rows(["model", "sentences", "held out", "right, calibrated, %", "right, by thresholds, %"], lines)
 
 
-def fresh_figures(path: Path) -> str:
-    """AUROC of each figure on all of these sentences."""
-    return _figures([(run["model"], run["fresh"]["auroc"]) for run in runs(path) if run["fresh"]])
-
-
 def confirmation(path: Path) -> str:
     """AUROC of figures on sentences that were measured after they had been picked."""
     lines = []
@@ -138,17 +132,13 @@ def share(one: dict[str, Any] | None) -> str:
 
 def figures(path: Path) -> str:
     """AUROC of each figure, true sentences against false ones of each kind."""
-    return _figures([(run["model"], run["auroc"]) for run in runs(path)])
-
-
-def _figures(models: list[tuple[str, dict[str, Any]]]) -> str:
     lines = []
-    for model, auroc in models:
-        names = dict.fromkeys(name for kind in COMPARED for name in auroc.get(kind, {}) if name != "sentences")
+    for run in runs(path):
+        names = dict.fromkeys(name for kind in COMPARED for name in run["auroc"].get(kind, {}) if name != "sentences")
         for name in names:
-            cells = [auroc.get(kind, {}).get(name) for kind in COMPARED]
+            cells = [run["auroc"].get(kind, {}).get(name) for kind in COMPARED]
             shown = ["" if cell is None else f"{cell[0]:.2f} [{cell[1]:.2f}, {cell[2]:.2f}]" for cell in cells]
-            lines.append([model, name.replace("_", " "), *shown])
+            lines.append([run["model"], name.replace("_", " "), *shown])
     return rows(["model", "figure", *COMPARED.values()], lines)
 
 

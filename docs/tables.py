@@ -819,7 +819,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "support-served": lambda: support_tables.served(RESULTS / "served_verdicts.json"),
     "support-verdicts": lambda: support_tables.verdicts(RESULTS / "support.json"),
     "support-fresh": lambda: support_tables.fresh(RESULTS / "support.json"),
-    "support-fresh-figures": lambda: support_tables.fresh_figures(RESULTS / "support.json"),
     "support-confirmation": lambda: support_tables.confirmation(RESULTS / "support_confirmation.json"),
     "support-threshold": lambda: support_tables.threshold(RESULTS / "support_confirmation.json"),
     "support-groups": lambda: support_tables.groups(RESULTS / "support.json"),
