@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+import support_confirmation
 import support_summary
 from support import rows_of
 from whyformer.api.calibrate import fit, labelled_units
@@ -37,3 +38,17 @@ def test_fresh_sentences_are_those_of_their_seeds_and_only_odd_ones_judge_a_fit(
         assert sum(one["of"] for one in given["kinds"].values()) == sum(one.half == 1 for _, one in moved)
     everything = support_summary.confirmation(moved, None)["verdicts"]["thresholds"]["kinds"]
     assert sum(one["of"] for one in everything.values()) == len(rows)
+
+
+def test_the_published_confirmation_follows_from_the_committed_rows():
+    (run,) = json.loads((support_summary.RESULTS.parent / "support_confirmation.json").read_text())
+    rows = rows_of(support_confirmation.FOLDER / f"{run['model']}.jsonl.gz")
+    assert run["sentences"] == len(rows)
+    assert all(row["seed"] in support_summary.FRESH for row in rows)
+    for name, threshold in run["thresholds"].items():
+        assert run["right"][name] == support_confirmation.shares(rows, threshold)
+
+
+def test_a_threshold_is_halfway_between_true_and_false_sentences():
+    assert support_confirmation.best_threshold([1.0, 2.0], [-1.0, 0.0]) == 0.5
+    assert support_confirmation.best_threshold([1.0, 2.0, 3.0], [0.0, 1.5]) == 1.75
