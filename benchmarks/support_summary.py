@@ -5,7 +5,7 @@
 Even seeds fit, as in `whyformer calibrate`; everything that is reported is about odd ones, or about all of them where
 there are too few to fit. Calibrations become part of the package (src/whyformer/api/calibrations.json), the rest goes
 to benchmarks/results/support.json. With --pack MODEL, rows that were just measured are compressed into the folder of
-results instead.
+results instead. Sentences of the seeds FRESH were measured after the figures and the way of fitting were chosen.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ RESULTS = Path(__file__).parent / "results" / "support.json"
 BOOTSTRAP = 1000
 FEWEST_FITTED = 100  # sentences of the fitting half: fewer are reported without a fit, all of them as held out
 FEWEST_COMPARED = 5  # sentences of a kind
+FRESH = range(140, 1000)
 STATED = ("true", "twice")
-COMPARED = {  # false kinds, each with the true ones that it is told from
-    "made_up": STATED,
-    "swapped": STATED,
-    "unanswerable": STATED,
-    "denied": STATED,
-    "made_up_reworded": ("reworded",),
+COMPARED = {  # true kinds and the false one that is told from them
+    "made_up": (STATED, "made_up"),
+    "swapped": (STATED, "swapped"),
+    "unanswerable": (STATED, "unanswerable"),
+    "denied": (STATED, "denied"),
+    "denied_made_up": (("denied_made_up",), "denied"),  # both have a "not"
+    "reworded": (("reworded",), "made_up_reworded"),
 }
 
 
@@ -76,13 +78,30 @@ def summarise(options: argparse.Namespace) -> None:
             "verdicts": {name: by_kind(held_out, given) for name, given in verdicts.items()},
             "unknown": unknown(rows, calibration),
             "groups": by_group(held_out, verdicts.get("calibrated", verdicts["thresholds"])),
-            "auroc": {kind: aurocs(held_out, kind, calibration, encoder) for kind in COMPARED},
+            "auroc": {name: aurocs(held_out, name, calibration, encoder) for name in COMPARED},
+            "fresh": confirmation(decidable, calibration),
             "calibration": None if calibration is None else calibration.to_dict(),
         }
         runs.append(run)
     options.out.write_text(json.dumps(runs, indent=1) + "\n")
     BUNDLED.write_text(json.dumps(calibrations, indent=1) + "\n")
     print(f"Written to {options.out}: {', '.join(run['model'] for run in runs)}")
+
+
+def confirmation(units: list[tuple[dict[str, Any], Any]], calibration: Calibration | None) -> dict[str, Any] | None:
+    """What verdicts are worth on fresh sentences that were held out, and figures on all fresh ones."""
+    fresh = [(row, one) for row, one in units if row["seed"] in FRESH]
+    if not fresh:
+        return None
+    held_out = [(row, one) for row, one in fresh if calibration is None or one.half == 1]
+    verdicts = {"thresholds": [rule_verdict(one.unit) for _, one in held_out]}
+    if calibration is not None:
+        verdicts["calibrated"] = [calibration.decide(one.unit)[0] for _, one in held_out]
+    return {
+        "sentences": len(fresh),
+        "verdicts": {name: by_kind(held_out, given) for name, given in verdicts.items()},
+        "auroc": {name: aurocs(fresh, name, None, None) for name in COMPARED},
+    }
 
 
 def cost(rows: list[dict[str, Any]]) -> dict[str, float | None]:
@@ -165,10 +184,11 @@ def case_of(row: dict[str, Any]) -> SupportCase:
     return support_case(row["seed"], row["case"], register=row["register"], sentences=row["sentences"])
 
 
-def aurocs(held_out: list[tuple[dict[str, Any], Any]], kind: str, calibration: Calibration | None, encoder: Any) -> Any:
+def aurocs(held_out: list[tuple[dict[str, Any], Any]], name: str, calibration: Calibration | None, encoder: Any) -> Any:
     """How well each figure tells true sentences from those of a kind, with 95 % bootstrap intervals."""
-    own = [(row, one) for row, one in held_out if one.kind in (*COMPARED[kind], kind)]
-    truth = np.array([one.kind != kind for _, one in own], dtype=bool)
+    true, false = COMPARED[name]
+    own = [(row, one) for row, one in held_out if one.kind in (*true, false)]
+    truth = np.array([one.kind != false for _, one in own], dtype=bool)
     if min(truth.sum(), (~truth).sum()) < FEWEST_COMPARED:
         return {}
     columns: dict[str, list[float]] = {}
@@ -229,7 +249,7 @@ def auroc(values: np.ndarray, truth: np.ndarray) -> float:
 def pack(paths: list[Path], name: str) -> None:
     """Compress the measured rows of a model into the folder of results; a case measured again replaces the former."""
     target = RESULTS.parent / "support" / f"{name}.jsonl.gz"
-    target.parent.mkdir(exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     rows = {(row["seed"], row["case"], row["statement"]): row for path in paths for row in rows_of(path)}
     lines = [json.dumps(packed(row)) + "\n" for row in rows.values()]
     target.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
@@ -240,8 +260,11 @@ def packed(row: dict[str, Any]) -> dict[str, Any]:
     """A row with one number for each candidate figure, those of further questions in its unit."""
     case = case_of(row)
     texts = [text[start:end] for _, text in case.documents for start, end in sentence_ranges(text)]
-    stated = stated_share(case.statements[row["statement"]].text, case.question, texts)
-    value = row["unit"]["value"] and {**row["unit"]["value"], "stated": stated}
+    text, number = case.statements[row["statement"]].text, row["statement"]
+    before = " ".join(one.text for one in case.statements[:number])
+    shares = {"stated": stated_share(text, case.question, texts)}
+    shares["said_before"] = stated_share(text, case.question, [before])
+    value = row["unit"]["value"] and row["unit"]["value"] | shares
     row = row | {"unit": row["unit"] | {"value": value}}
     if "candidates" not in row or "written" in row:
         return row

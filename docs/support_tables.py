@@ -17,6 +17,7 @@ KINDS = {
     "swapped": "the value of another",
     "unanswerable": "not stated, answered all the same",
     "denied": "the opposite of a stated fact",
+    "denied_made_up": "true, the opposite of a made-up value",
     "by_heart": "known by heart, not stated",
     "repeated": "said again",
 }
@@ -26,7 +27,7 @@ COMPARED = {
     "swapped": "swapped",
     "unanswerable": "unanswerable",
     "denied": "denied",
-    "made_up_reworded": "in other words",
+    "reworded": "in other words",
 }
 MANNERS = ("calibrated", "thresholds")
 
@@ -75,6 +76,41 @@ def verdicts(path: Path) -> str:
             text = f'{KINDS[kind]}, which the model does not know: "cannot tell"'
             lines.append([run["model"], text, str(each["thresholds"]["of"]), *map(share, own)])
     return rows(["model", "sentences", "held out", "right, calibrated, %", "right, by thresholds, %"], lines)
+
+
+def fresh(path: Path) -> str:
+    """The share of right verdicts on sentences that were measured after the way of fitting was chosen."""
+    lines = []
+    for run in (run for run in runs(path) if run["fresh"]):
+        given = run["fresh"]["verdicts"]
+        for kind, text in KINDS.items():
+            own = [given.get(manner, {"kinds": {}})["kinds"].get(kind) for manner in MANNERS]
+            if own[1]:
+                lines.append([run["model"], text, str(own[1]["of"]), *map(share, own)])
+    return rows(["model", "sentences", "held out", "right, calibrated, %", "right, by thresholds, %"], lines)
+
+
+def confirmation(path: Path) -> str:
+    """AUROC of figures on sentences that were measured after they had been picked."""
+    lines = []
+    for run in runs(path):
+        for kind, figures in run["auroc"].items():
+            for name, one in figures.items():
+                low_high = "" if "auroc" not in one else "{:.2f} [{:.2f}, {:.2f}]".format(*one["auroc"])
+                lines.append([run["model"], kind, name.replace("_", " "), f"{one['true']} + {one['false']}", low_high])
+    return rows(["model", "true from false sentences", "figure", "sentences", "AUROC"], lines)
+
+
+def threshold(path: Path) -> str:
+    """How often thresholds on `proposed alone` are right on the new sentences."""
+    names = {"first": "the best on the first sentences", "verdicts": "that of verdicts by thresholds"}
+    lines = [
+        [run["model"], f"{names[name]}, {run['thresholds'][name]:.2f}", KINDS[kind], str(one["of"]), share(one)]
+        for run in runs(path)
+        for name, own in run["right"].items()
+        for kind, one in own.items()
+    ]
+    return rows(["model", "threshold, nats", "sentences", "measured", "right, %"], lines)
 
 
 def groups(path: Path) -> str:

@@ -15,7 +15,7 @@ from whyformer.api.calibrations import calibration_of, model_digest, needs_white
 from whyformer.api.verdict_models import Calibration, VerdictModel, read_calibration
 from whyformer.api.verdict_rules import agreement, reason_for, rule_verdict
 from whyformer.errors import WhyformerError
-from whyformer.results.support import UnitSupport, Variant, VerdictError
+from whyformer.results.support import UnitSupport, ValueFigures, Variant, VerdictError
 
 
 def unit(log_probability: float, without: float, **figures) -> UnitSupport:
@@ -158,6 +158,25 @@ def test_contradicted_needs_more_than_a_falling_log_probability():
 )  # fmt: skip
 def test_thresholds_decide_without_a_calibration(figures, verdict):
     assert rule_verdict(unit(**figures)) == verdict
+
+
+def test_a_sentence_that_one_source_alone_proves_is_from_sources_in_whatever_words():
+    reworded = unit(-20.0, -18.0)
+    assert rule_verdict(reworded) == "not supported"
+    proven = replace(reworded, answers={"proposed_alone": 1.5})
+    assert rule_verdict(proven) == "from sources"
+    assert "One source alone makes the model 1.5 nats surer" in reason_for("from sources", proven)
+    assert rule_verdict(replace(reworded, answers={"proposed_alone": 0.3})) == "not supported"
+
+
+def test_a_sentence_is_contradicted_if_the_sources_support_its_opposite():
+    value = ValueFigures(1, -9.0, -9.0, stated=1.0)
+    denied = unit(-14.0, -18.0, denial=Variant("It has 8 beds.", -4.0, -12.0), value=value)
+    assert rule_verdict(denied) == "contradicted"
+    assert "The sources support its opposite: “It has 8 beds.”" in reason_for("contradicted", denied)
+    likelier_anyway = replace(denied, denial=Variant("It has 8 beds.", -4.0, -4.5))
+    not_stated = replace(denied, value=replace(value, stated=0.0))
+    assert "contradicted" not in (rule_verdict(likelier_anyway), rule_verdict(not_stated))
 
 
 def test_an_answer_in_more_words_is_no_other_answer():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -59,6 +61,23 @@ def test_a_kept_prefix_is_not_computed_again(gpt, prompt):
     finally:
         hook.remove()
     assert sum(tokens) == first - len(variants[0].ids) + 1
+
+
+def test_responses_that_differ_in_their_last_token_share_a_forward_pass(gpt, scorer, prompt):
+    tokens, calls = scorer.response(prompt, " great and long."), []
+    others = [(*tokens[:-1], replace(tokens[-1], id=id)) for id in (tokens[0].id, tokens[1].id)]
+    variants = [scorer.variant(prompt), scorer.variant(prompt, [(19, 36)])]
+    requests = [ScoringRequest(one, own, "") for own in (tokens, *others) for one in variants]
+    hook = gpt.model.register_forward_pre_hook(lambda module, args: calls.append(module))
+    try:
+        values = LoadedScorer(gpt, keeps_prefix=False).log_probabilities(requests)
+    finally:
+        hook.remove()
+    assert len(calls) == 1
+    assert not scorer.log_probabilities([ScoringRequest(variants[0], (), "")])[0].size
+    for request, value in zip(requests, values, strict=True):
+        expected = by_plain_forward(scorer, request.prompt, [token.id for token in request.tokens])
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_variant_without_a_source_is_the_prompt_of_the_others(scorer, prompt):

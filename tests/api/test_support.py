@@ -69,6 +69,13 @@ def test_the_two_false_answers_are_not_supported(llm, uncalibrated, documents, q
     assert response_page(response).count(view.unsupported) == 1
 
 
+def test_what_the_sources_state_and_what_was_said_before_is_counted(llm, uncalibrated):
+    prompt = [{"role": "user", "content": "Boris is in Oslo. Anna is a baker.\n\nWhere is Boris?"}]
+    response = explain_response(prompt, "Boris is in Oslo. Boris is in Oslo. Boris is in Rome.", llm, units="sentence")
+    values = [unit.value for unit in response.support(sources=False).units]
+    assert [(one.stated, one.said_before) for one in values] == [(1, 0), (1, 1), (0, 0)]
+
+
 def test_figures_are_those_of_plain_forwards(llm, response):
     support, scorer = response.support(), LoadedScorer(llm)
     ids = [token.id for token in response.tokens]

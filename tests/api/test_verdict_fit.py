@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from whyformer.api.verdict_fit import FigureTable, chosen_figures, cross_validated_loss, ridge_logistic
+from whyformer.api.verdict_figures import FIGURE_SIGNS, FIGURES
+from whyformer.api.verdict_fit import (
+    FigureTable,
+    chosen_figures,
+    cross_validated_loss,
+    positive_logistic,
+    ridge_logistic,
+)
+from whyformer.inputs.verdicts import VERDICTS
 
 NAMES = ("per_token", "necessity", "score")
 
@@ -47,6 +55,31 @@ def test_a_missing_figure_gets_a_typical_value_and_one_that_most_units_lack_is_l
     assert table.names == NAMES[:2]
     assert table.typical == {"necessity": pytest.approx(values[10:, 1].mean(), abs=1e-5)}
     assert not table.values[:10, 1].any()
-    model = table.model(labels)
+    model = table.model(labels, FIGURE_SIGNS["from sources"])
     assert set(model.coefficients) == {"necessity"}
     assert model.probability({"necessity": 4.0}) > 0.8 > 0.2 > model.probability({"necessity": -1.0})
+
+
+def test_a_figure_is_never_used_against_its_meaning(drawn):
+    values, labels = drawn
+    rows = [dict(zip(NAMES, row, strict=True)) for row in values * [1, -1, 1]]
+    table = FigureTable.of(rows, NAMES)
+    assert ridge_logistic(table.values, labels, 1.0)[1][1] < -1
+    assert "necessity" not in table.model(labels, FIGURE_SIGNS["from sources"]).coefficients
+    assert table.model(labels, FIGURE_SIGNS["not supported"]).coefficients["necessity"] < 0
+    assert table.model(labels, {"score": 1}).coefficients.keys() <= {"score"}
+
+
+def test_weights_that_would_be_negative_are_zero_and_the_others_are_those_without_them(drawn):
+    values, labels = drawn
+    turned = values * [1, -1, 1]
+    intercept, weights = positive_logistic(turned, labels, 1.0)
+    kept = weights > 0
+    assert not kept[1]
+    np.testing.assert_allclose((intercept, *weights[kept]), np.hstack(ridge_logistic(turned[:, kept], labels, 1.0)))
+
+
+def test_every_verdict_has_signs_and_every_figure_speaks_for_or_against_one():
+    assert set(FIGURE_SIGNS) == set(VERDICTS) - {"cannot tell"}
+    assert {name for signs in FIGURE_SIGNS.values() for name in signs} == set(FIGURES)
+    assert {sign for signs in FIGURE_SIGNS.values() for sign in signs.values()} == {1, -1}

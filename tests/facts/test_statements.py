@@ -60,6 +60,16 @@ def test_what_is_true_does_not_depend_on_the_half_that_a_seed_is_in(register):
     assert all(0.25 < one < 0.75 for one in share.values()), share
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_the_opposite_of_a_made_up_value_is_true(seed):
+    case = support_case(seed, "denied_made_up")
+    (statement,) = case.statements
+    assert " not " in statement.text
+    assert "contradicted" not in statement.verdicts
+    assert case.value not in statement.text.removesuffix(".").split()
+    assert case.value in " ".join(case.documents[place][1] for place in statement.causes[0])
+
+
 def test_answers_to_unanswerable_questions_have_values_of_others_in_both_halves():
     for half in (0, 1):
         cases = [support_case(seed, "unanswerable") for seed in range(half, 40, 2)]

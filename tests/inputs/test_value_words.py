@@ -6,7 +6,7 @@ import pytest
 
 from whyformer.inputs.negation import negated
 from whyformer.inputs.prompt_tokens import Token
-from whyformer.inputs.value_words import value_tokens, value_words, with_value_of
+from whyformer.inputs.value_words import stated_share, value_tokens, value_words, with_value_of
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,19 @@ def test_a_value_is_replaced_by_the_one_of_another_answer(text, other, question,
 )
 def test_the_opposite_has_a_not_more_or_less(statement, expected):
     assert negated(statement) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "sources", "share"),
+    [
+        ("It weighs 1,300 grams.", "How much does it weigh?", ["The box is 1,300 grams.", "It weighs 1,200 grams."], 1),
+        ("It weighs 300 grams.", "How much does it weigh?", ["The box is 1,300 grams."], 0),
+        ("From 9:30 to 12.", "When is it open?", ["It opens at 9:30.", "It shuts at 12."], 0.5),
+        ("The keeper is Pavel Novak.", "Who is the keeper?", ["Pavel Berg keeps it."], 0.5),
+        ("It has 84 beds.", "Are there 84 beds?", ["The hut has beds."], 0.5),
+        ("It is.", "Is it?", ["It is."], 0),
+        ("A staff of nine.", "How many?", [], 0),
+    ],
+)
+def test_a_value_is_stated_if_one_source_has_its_numbers_or_else_its_words(text, question, sources, share):
+    assert stated_share(text, question, sources) == share

@@ -199,6 +199,7 @@ def _measured(questions: SupportQuestions, number: int, value: Span) -> UnitSupp
             float(values[0][list(value.tokens)].sum()),
             float(values[1][list(value.tokens)].sum()),
             stated=stated_share(span.text, questions.question, questions.texts),
+            said_before=stated_share(span.text, questions.question, [questions.text[: span.start]]),
         ),
     )
 

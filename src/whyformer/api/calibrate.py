@@ -13,9 +13,9 @@ from whyformer.api.answer_support import answer_support
 from whyformer.api.calibration_data import case_rows, case_support
 from whyformer.api.calibrations import model_digest, needs_white_box
 from whyformer.api.served_scorer import ServedScorer
-from whyformer.api.verdict_figures import FIGURES, SERVED_FIGURES, figures_of
+from whyformer.api.verdict_figures import FIGURE_SIGNS, FIGURES, SERVED_FIGURES, figures_of
 from whyformer.api.verdict_fit import FigureTable
-from whyformer.api.verdict_models import Calibration, VerdictModel, with_reserve
+from whyformer.api.verdict_models import LEAST_PROBABILITY, Calibration, VerdictModel, with_indifference
 from whyformer.api.verdict_rules import TAU_NECESSITY
 from whyformer.errors import WhyformerError, check_count
 from whyformer.facts.statements import PLAIN_STATEMENTS, StatementKind, support_case
@@ -157,18 +157,10 @@ def _fitted(units: Sequence[LabelledUnit], model: str, digest: str, data: str, f
             f"Calibration needs at least {FEWEST_UNITS} sentences of two verdicts in each half, and this data has "
             f"{', '.join(f'{number} {verdict}' for verdict, number in count.items() if number) or 'none'}."
         )
-    table = FigureTable.of([figures_of(one.unit) for one in fitted], figures)
-    is_later = np.array([one.unit.without_earlier is not None for one in fitted])
-    models: dict[str, VerdictModel] = {}
-    for verdict in wanted:
-        labels = np.array([one.right[0] == verdict for one in fitted])
-        among = is_later if verdict == "repeats the response" and not labels[is_later].all() else None
-        models[verdict] = table.model(labels, among)
-    used = {name for one in models.values() for name in one.coefficients}
-    typical = {name: value for name, value in table.typical.items() if name in used}
-    draft = Calibration(model, digest, data, models, 0.0, {}, _threshold(fitted), typical=typical)
+    draft = Calibration(model, digest, data, {}, LEAST_PROBABILITY, {}, _threshold(fitted))
     unknown = [one for one in units if not one.is_decidable]
-    draft = with_reserve(draft, [*fitted, *(one for one in unknown if one.half == 0)])
+    draft = _with_models(draft, fitted, wanted, figures)
+    draft = with_indifference(draft, [*fitted, *(one for one in unknown if one.half == 0)])
     decided = [(draft.decide(one.unit)[0], one.right) for one in own if one.half == 1]
     errors: dict[str, VerdictError] = {
         verdict: _error([verdict not in right for given, right in decided if given == verdict])
@@ -183,6 +175,21 @@ def _fitted(units: Sequence[LabelledUnit], model: str, digest: str, data: str, f
         "unknown": _unknown_report(draft, [one for one in unknown if one.half == 1]),
     }
     return replace(draft, errors=errors, report=report)
+
+
+def _with_models(
+    draft: Calibration, units: Sequence[LabelledUnit], verdicts: Sequence[Verdict], figures: Sequence[str]
+) -> Calibration:
+    """The calibration with a model of each verdict, fitted on these units."""
+    table = FigureTable.of([figures_of(one.unit) for one in units], figures)
+    is_later = np.array([one.unit.without_earlier is not None for one in units])
+    models: dict[str, VerdictModel] = {}
+    for verdict in verdicts:
+        labels = np.array([one.right[0] == verdict for one in units])
+        among = is_later if verdict == "repeats the response" and not labels[is_later].all() else None
+        models[verdict] = table.model(labels, FIGURE_SIGNS[verdict], among)
+    used = {name for one in models.values() for name in one.coefficients}
+    return replace(draft, models=models, typical={name: value for name, value in table.typical.items() if name in used})
 
 
 def _unknown_report(calibration: Calibration, units: Sequence[LabelledUnit]) -> dict[str, int]:

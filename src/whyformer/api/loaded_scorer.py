@@ -64,23 +64,26 @@ class LoadedScorer:
     def log_probabilities(
         self, requests: Sequence[ScoringRequest], *, whole: PromptVariant | None = None, progress: bool = False
     ) -> list[np.ndarray]:
-        """The log-probability of each token, by one forward pass of each different prompt and response."""
-        by_response: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        """The log-probability of each token. Responses that differ in their last token only share a forward pass."""
+        by_beginning: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
         keys = [(request.prompt.ids, tuple(token.id for token in request.tokens)) for request in requests]
-        for prompt, response in dict.fromkeys(keys):
-            by_response.setdefault(response, []).append(prompt)
-        values: dict[tuple[tuple[int, ...], tuple[int, ...]], np.ndarray] = {}
-        for response, prompts in by_response.items():
+        for prompt, response in dict.fromkeys(key for key in keys if key[1]):
+            by_beginning.setdefault(response[:-1], {}).setdefault(prompt, []).append(response[-1])
+        values = {key: np.zeros(0) for key in keys if not key[1]}
+        for beginning, lasts in by_beginning.items():
+            prompts, (first, *others) = [*lasts], dict.fromkeys(last for own in lasts.values() for last in own)
             like = prompts[0] if whole is None else whole.ids
             figures = response_log_probabilities(
-                ResponseModel(self.loaded_model.model, response, self._beginning),
+                ResponseModel(self.loaded_model.model, (*beginning, first), self._beginning, tuple(others)),
                 prompts,
                 like=like,
                 prefix=self._prefix if self.keeps_prefix else None,
                 batch_size=self.batch_size or self._alone(prompts),
                 progress=progress,
             )
-            values |= {(prompt, response): figures[prompt] for prompt in prompts}
+            for number, last in enumerate((first, *others), start=len(beginning)):
+                places = [*range(len(beginning)), number]
+                values |= {(prompt, (*beginning, last)): figures[prompt][places] for prompt in prompts}
         return [values[key] for key in keys]
 
     def _alone(self, prompts: Sequence[Sequence[int]]) -> int | None:

@@ -200,18 +200,15 @@ class SupportQuestions:
         self, prompt: Prompt, removals: Sequence[Iterable[CharRange]] = ((),), words: tuple[str, str] = (YES, NO)
     ) -> list[float]:
         """The log-odds of one answer to a prompt against another, without each of these sets of ranges."""
-        first, second = (self.text_values(prompt, word, removals) for word in words)
-        return [float(one.sum() - other.sum()) for one, other in zip(first, second, strict=True)]
-
-    def text_values(
-        self, prompt: Prompt, text: str, removals: Sequence[Iterable[CharRange]] = ((),)
-    ) -> list[np.ndarray]:
-        """The log-probability of each token of an answer to a prompt, without each of these sets of ranges."""
-        response = f"{self._opening}{text}"
-        tokens = self.scorer.scorer.response(prompt, response)
         variants = [self.scorer.scorer.variant(prompt, list(removed)) for removed in removals]
-        requests = [ScoringRequest(variant, tokens, response) for variant in variants]
-        return self.scorer.log_probabilities(requests, self.scorer.scorer.variant(prompt))
+        texts = [f"{self._opening}{word}" for word in words]
+        tokens = [self.scorer.scorer.response(prompt, text) for text in texts]
+        requests = [
+            ScoringRequest(variant, own, text) for variant in variants for own, text in zip(tokens, texts, strict=True)
+        ]
+        values = self.scorer.log_probabilities(requests, self.scorer.scorer.variant(prompt))
+        sums = np.array([float(one.sum()) for one in values]).reshape(-1, 2)
+        return [float(first - second) for first, second in sums]
 
     def prompt_with(self, tail: str) -> Prompt:
         """The prompt with more at its end; sources keep their places."""

@@ -1,4 +1,4 @@
-"""Fit a logistic model per verdict: figures are chosen by cross-validation, and those that do not help are left out."""
+"""Fit a logistic model per verdict: figures are chosen by cross-validation, each with the sign of its meaning."""
 
 from __future__ import annotations
 
@@ -48,16 +48,23 @@ class FigureTable:
         typical = {name: round(float(mean[place]), 6) for place, name in enumerate(kept) if lacking[place]}
         return cls(kept, np.nan_to_num((values - mean) / spread), mean, spread, typical)
 
-    def model(self, labels: np.ndarray, among: np.ndarray | None = None) -> VerdictModel:
-        """The model of a verdict, expressed in the figures themselves; fitted on some of the units, by default all."""
-        values = self.values if among is None else self.values[among]
+    def model(self, labels: np.ndarray, signs: Mapping[str, int], among: np.ndarray | None = None) -> VerdictModel:
+        """The model of a verdict, expressed in the figures themselves; fitted on some of the units, by default all.
+
+        Only figures with a sign are used, each with a weight of that sign.
+        """
+        usable = [place for place, name in enumerate(self.names) if name in signs]
+        # With its sign turned to that of its weight, each figure has a weight of at least 0.
+        turn = np.array([signs[self.names[place]] for place in usable], dtype=float)
+        values = (self.values if among is None else self.values[among])[:, usable] * turn
         labels = labels if among is None else labels[among]
         chosen = chosen_figures(values, labels)
         strength = min(RIDGE_STRENGTHS, key=lambda one: cross_validated_loss(values[:, chosen], labels, one))
-        intercept, weights = ridge_logistic(values[:, chosen], labels, strength)
-        weights = weights / self.spread[chosen]
-        own = {self.names[place]: round(float(weight), 6) for place, weight in zip(chosen, weights, strict=True)}
-        return VerdictModel(round(float(intercept - weights @ self.mean[chosen]), 6), own)
+        intercept, weights = positive_logistic(values[:, chosen], labels, strength)
+        places = [usable[place] for place in chosen]
+        weights = weights * turn[chosen] / self.spread[places]
+        own = {self.names[place]: round(float(one), 6) for place, one in zip(places, weights, strict=True) if one}
+        return VerdictModel(round(float(intercept - weights @ self.mean[places]), 6), own)
 
 
 def chosen_figures(values: np.ndarray, labels: np.ndarray) -> list[int]:
@@ -83,10 +90,21 @@ def cross_validated_loss(values: np.ndarray, labels: np.ndarray, strength: float
     losses = np.zeros(len(labels))
     for fold in range(FOLDS):
         held_out = folds == fold
-        intercept, weights = ridge_logistic(values[~held_out], labels[~held_out], strength)
+        intercept, weights = positive_logistic(values[~held_out], labels[~held_out], strength)
         margins = (intercept + values[held_out] @ weights) * np.where(labels[held_out], 1, -1)
         losses[held_out] = np.logaddexp(0, -margins)
     return float((losses[labels].mean() + losses[~labels].mean()) / 2)
+
+
+def positive_logistic(values: np.ndarray, labels: np.ndarray, strength: float) -> tuple[float, np.ndarray]:
+    """The logistic regression without the figures that would get a negative weight: theirs is 0."""
+    kept = np.ones(values.shape[1], dtype=bool)
+    while True:
+        weights = np.zeros(len(kept))
+        intercept, weights[kept] = ridge_logistic(values[:, kept], labels, strength)
+        if (weights >= 0).all():
+            return intercept, weights
+        kept &= weights >= 0
 
 
 def ridge_logistic(values: np.ndarray, labels: np.ndarray, strength: float) -> tuple[float, np.ndarray]:

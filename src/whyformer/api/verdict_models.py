@@ -16,14 +16,8 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.verdicts import NOT_CALIBRATED, Verdict
 from whyformer.results.support import UnitSupport, VerdictError
 
-LEAST_CANDIDATES = (
-    0.0,
-    0.3,
-    0.4,
-    0.5,
-    0.6,
-)  # candidates for the probability below which no calibrated verdict is given
-INDIFFERENCE_CANDIDATES = (0.0, 0.5, 1.0, 2.0, 3.0)  # and for the nats below which the model knows no answer of its own
+LEAST_PROBABILITY = 0.4  # below which no calibrated verdict is given: chosen by cross-validation on SmolLM2
+INDIFFERENCE_CANDIDATES = (0.0, 0.5, 1.0, 2.0, 3.0)  # for the nats below which the model knows no answer of its own
 WRONG_COSTS = 2.0  # a wrong verdict, in units of one withheld
 
 
@@ -160,8 +154,8 @@ def least_lead(one: VerdictModel, other: VerdictModel, known: Mapping[str, float
     return one.log_odds(known) - other.log_odds(known) + sum(min(w * low, w * high) for w, (low, high) in ranges)
 
 
-def with_reserve(calibration: Calibration, units: Sequence[Any]) -> Calibration:
-    """The calibration with the conditions under which it is better to give no verdict on these units.
+def with_indifference(calibration: Calibration, units: Sequence[Any]) -> Calibration:
+    """The calibration that gives no verdict where the model hardly prefers its own answer, as far as that pays.
 
     Each unit has a `unit` with figures and its `right` verdicts. To withhold one of those costs 1, another WRONG_COSTS.
     """
@@ -170,10 +164,7 @@ def with_reserve(calibration: Calibration, units: Sequence[Any]) -> Calibration:
         given = [(candidate.decide(one.unit)[0], one.right) for one in units]
         return sum(0.0 if v in right else 1.0 if v == "cannot tell" else WRONG_COSTS for v, right in given)
 
-    candidates = [
-        replace(calibration, least=one, indifference=two) for two in INDIFFERENCE_CANDIDATES for one in LEAST_CANDIDATES
-    ]
-    return min(candidates, key=cost)
+    return min((replace(calibration, indifference=one) for one in INDIFFERENCE_CANDIDATES), key=cost)
 
 
 def read_calibration(document: Any) -> Calibration:

@@ -29,6 +29,7 @@ StatementKind = Literal[
     "swapped",
     "unanswerable",
     "denied",
+    "denied_made_up",
     "by_heart",
     "several",
     "repeated",
@@ -100,9 +101,9 @@ def support_case(
         seed: Which case; the same seed gives the same case.
         kind: "true", "reworded" (in other words), "twice" (stated in two sentences), "made_up" (a value that occurs
             nowhere), "made_up_reworded" (the same in other words), "swapped" (the value of another entity). Or
-            "unanswerable" (not stated, answered all the same), "denied" (the opposite of a stated fact), "by_heart"
-            (well known, not stated). Or "several" (two sentences, each true or made up) or "repeated" (a true
-            sentence, twice).
+            "unanswerable" (not stated, answered all the same), "denied" (the opposite of a stated fact),
+            "denied_made_up" (true: the opposite of a made-up value), "by_heart" (well known, not stated). Or "several"
+            (two sentences, each true or made up) or "repeated" (a true sentence, twice).
         register: "prose", or "plain" for Facts World's own sentences, which has fewer kinds.
         sentences: How many sentences the documents have.
 
@@ -237,6 +238,13 @@ def _denied(rng: random.Random, seed: int, kind: str, sentences: int) -> Support
     return _case(seed, kind, passage, Statement(denial(passage.question.answer), kind, ("contradicted",)))
 
 
+def _denied_made_up(rng: random.Random, seed: int, kind: str, sentences: int) -> SupportCase:
+    """A true sentence with a "not": without such ones, "contradicted" could be told by that word alone."""
+    passage = _prose(rng, sentences, values=_FEWEST_VALUES)
+    text = denial(_answer(passage, _absent(rng, passage)))
+    return _case(seed, kind, passage, Statement(text, kind, ("from sources", "cannot tell"), _causes(passage)))
+
+
 def _by_heart(rng: random.Random, seed: int, kind: str, sentences: int) -> SupportCase:
     facts = known_facts()
     question, answer, value = facts[seed % len(facts)]
@@ -288,6 +296,7 @@ _MAKERS: dict[str, Callable[[random.Random, int, str, int], SupportCase]] = {
     "swapped": _swapped,
     "unanswerable": _unanswerable,
     "denied": _denied,
+    "denied_made_up": _denied_made_up,
     "by_heart": _by_heart,
     "several": _several,
     "repeated": _repeated,

@@ -10,6 +10,7 @@ from whyformer.inputs.sentences import CharRange
 from whyformer.inputs.words import content_words
 
 _WORD = re.compile(r"\w+(?:[.,:'’-]\w+)*")  # numbers such as 1,560 and compounds are one word
+_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 
 
 def value_words(text: str, question: str) -> list[CharRange]:
@@ -19,10 +20,18 @@ def value_words(text: str, question: str) -> list[CharRange]:
 
 
 def stated_share(text: str, question: str, sources: Iterable[str]) -> float:
-    """The largest share of the content words of a text, without those of its question, that one source has."""
-    own = content_words(text)
-    own = own - content_words(question) or own
-    return max((len(own & content_words(source)) / len(own) for source in sources), default=0.0) if own else 0.0
+    """The largest share of the value of a text that one source has.
+
+    The value is its numbers that the question does not have, or else its content words.
+    """
+    own, parts_of = _numbers(text) - _numbers(question), _numbers
+    if not own:
+        own, parts_of = content_words(text) - content_words(question) or content_words(text), content_words
+    return max((len(own & parts_of(source)) / len(own) for source in sources), default=0.0) if own else 0.0
+
+
+def _numbers(text: str) -> set[str]:
+    return set(_NUMBER.findall(text))
 
 
 def value_tokens(text: str, tokens: Sequence[TokenLike], unit: Sequence[int], question: str) -> tuple[int, ...]:

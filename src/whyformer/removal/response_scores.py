@@ -30,11 +30,13 @@ class ResponseModel:
         model: The module, in evaluation mode.
         response: The tokens of the response.
         start: For a model with an encoder, the tokens that its decoder starts from; otherwise None.
+        alternatives: Other tokens to score in the place of the last one, from the same logits.
     """
 
     model: nn.Module
     response: tuple[int, ...]
     start: tuple[int, ...] | None = None
+    alternatives: tuple[int, ...] = ()
 
     def takes(self, name: str) -> bool:
         """Whether the model takes an input of this name."""
@@ -44,6 +46,14 @@ class ResponseModel:
         """The input that limits logits to these positions, if the model takes one."""
         place = device_of(self.model)
         return {"logits_to_keep": torch.tensor(positions, device=place)} if self.takes("logits_to_keep") else {}
+
+    def log_probabilities(self, logits: Tensor) -> list[np.ndarray]:
+        """The log-probabilities of the response's tokens, then of the alternatives, from logits [row, place, token]."""
+        values = log_probabilities_of(logits, self.response)
+        if self.alternatives:
+            last = logits[:, -1:].expand(-1, len(self.alternatives), -1)
+            values = np.concatenate([values, log_probabilities_of(last, self.alternatives)], axis=1)
+        return list(values)
 
 
 @dataclass(eq=False)
@@ -67,7 +77,7 @@ def response_log_probabilities(
     batch_size: int | None = None,
     progress: bool = False,
 ) -> dict[tuple[int, ...], np.ndarray]:
-    """The log-probability of each token of the response after each of the prompts, in float64.
+    """The log-probability of each token of the response, and of each alternative, after each prompt, in float64.
 
     The prefix that the prompts share with `like` is computed once, if the model's cache allows it, and kept in
     `prefix` for the next call.
@@ -162,9 +172,7 @@ def _after_prefix(
     settings = writer.logits_at(kept.tolist())
     logits = writer.model(**inputs, **settings).logits
     index = (places if settings else positions).to(device)
-    return list(
-        log_probabilities_of(logits[torch.arange(len(prompts), device=device)[:, None], index], writer.response)
-    )
+    return writer.log_probabilities(logits[torch.arange(len(prompts), device=device)[:, None], index])
 
 
 def _after_encoding(writer: ResponseModel, prompts: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
@@ -178,7 +186,7 @@ def _after_encoding(writer: ResponseModel, prompts: Sequence[tuple[int, ...]]) -
     )
     written = torch.tensor([[*writer.start, *writer.response[:-1]]], device=device).expand(len(prompts), -1)
     output = writer.model(input_ids=ids, attention_mask=mask, decoder_input_ids=written, use_cache=False)
-    return list(log_probabilities_of(output.logits[:, len(writer.start) - 1 :], writer.response))
+    return writer.log_probabilities(output.logits[:, len(writer.start) - 1 :])
 
 
 def _cut(prefix: DynamicCache, length: int, batch: int) -> DynamicCache:

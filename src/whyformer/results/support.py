@@ -46,7 +46,9 @@ class ValueFigures:
         without_sources: Without any source.
         score: The largest signed white-box score of a source; None where it was not measured.
         share: That score as a share of the absolute scores of all sources.
-        stated: The largest share of its content words that a single source has; None where it was not measured.
+        stated: The largest share of its numbers, or of its content words if it has none, that a single source has;
+            None where it was not measured.
+        said_before: The same share that the response before the unit has.
     """
 
     tokens: int
@@ -55,6 +57,7 @@ class ValueFigures:
     score: float | None = None
     share: float | None = None
     stated: float | None = None
+    said_before: float | None = None
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ UNIT_FIELDS = (
     *("error", "citations", "uncited", "own_tokens", "rival", "denial", "value", "answers", *UNIT_NUMBERS),
     *UNIT_OPTIONAL,
 )
-VALUE_OPTIONAL = ("score", "share", "stated")
+VALUE_OPTIONAL = ("score", "share", "stated", "said_before")
 SUPPORT_FIELDS = ("units", "sources", "forwards", "full_forwards", "calibration", "notes")
 
 
