@@ -34,6 +34,7 @@ CONDITIONS = {
     (0.0, STRONG): "clean model, data with the correlation",
     (0.0, 0.0): "clean model, data without the correlation",
 }
+OBJECT = {"object", "likely object"}  # what a model of pictures should look at
 Trials = list[dict[str, Any]]
 
 
@@ -55,7 +56,7 @@ def target(folder: Path) -> str:
         lines.append(
             [
                 name,
-                share([rank == 1 for rank in ranks]),
+                *firsts([one["survey"] for one in strong]),
                 share([rank is not None for rank in ranks]),
                 share([one["survey"]["rank"] is not None for one in clean]),
                 f"{mean(one['effect'] for one in strong):.1f}, {mean(one['effect'] for one in clean):.1f}".replace(
@@ -63,12 +64,30 @@ def target(folder: Path) -> str:
                 ),
             ]
         )
-        bare = [one["without_masks"]["rank"] for one in strong if "without_masks" in one]
+        bare = [one["without_masks"] for one in strong if "without_masks" in one]
         if bare:
-            ranks = [share([rank == 1 for rank in bare]), share([rank is not None for rank in bare])]
-            lines.append([f"{name}, survey without masks", *ranks, "", ""])
-    heads = ["planted", "first among drivers", "proven", "clean models: proven", "true effect, nats: planted, clean"]
+            proven = share([survey["rank"] is not None for survey in bare])
+            lines.append([f"{name}, survey without masks", *firsts(bare), proven, "", ""])
+    heads = [
+        "planted",
+        "first among drivers",
+        "the object aside",
+        "proven",
+        "clean models: proven",
+        "true effect, nats: planted, clean",
+    ]
     return rows(heads, lines)
+
+
+def firsts(surveys: Trials) -> list[str]:
+    """In how many surveys the cue is the first driver, and in how many only the object comes before it."""
+    first, beside = [], []
+    for survey in surveys:
+        rank = survey["rank"]
+        before = {cue for cue, *_ in survey["drivers"][: rank - 1]} if rank else {None}
+        first.append(not before)
+        beside.append(before <= OBJECT)
+    return [share(first), share(beside)]
 
 
 def others(folder: Path) -> str:
