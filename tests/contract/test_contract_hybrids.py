@@ -80,7 +80,7 @@ CASES = [
     for name, method in pairs(
         SEEN, [*METHODS], with_all={"Qwen3-Next", "Falcon-H1", "evidence", "generic_attention"}, every=3
     )
-    if not (name in NO_STATE and method in READ_STATES) and (name, method) != ("xLSTM", "evidence")
+    if not (name in NO_STATE and method in READ_STATES)
     if not (name in NO_OUTPUT_WEIGHT and method in READ_OUTPUT_WEIGHTS)
 ]
 BY_BLOCKS = [(name, method) for name, method in CASES if method in ("evidence", "generic_attention")]
@@ -138,7 +138,7 @@ def test_in_bfloat16_the_scores_are_about_those_in_float32(name, method):
     assert (scores - expected).norm() < 0.12 * expected.norm()
 
 
-@pytest.mark.parametrize("name", [name for name in SEEN if name != "xLSTM"])
+@pytest.mark.parametrize("name", SEEN)
 def test_the_default_method_applies_and_says_nothing_of_another(name):
     model = model_of(name)
     attribution = attribute(model, alone(0), 1)
@@ -157,13 +157,6 @@ def test_what_reads_every_state_is_refused_where_one_is_not_known(name):
     for method in READ_STATES if name in NO_STATE else READ_OUTPUT_WEIGHTS:
         with pytest.raises(UnsupportedModel, match=r"residual state|W_o"):
             scores_of(model_of(name), alone(0), method)
-
-
-def test_where_the_first_state_is_not_known_another_method_takes_the_default_s_place():
-    remarks = attribute(model_of("xLSTM"), alone(0), 1).remarks
-    assert remarks[0].endswith(
-        "is not known: nothing is added to it as attention blocks do): generic_attention by libra instead."
-    )
 
 
 @pytest.mark.parametrize("name", NOT_SEEN)

@@ -29,6 +29,7 @@ class Outcome:
     output_module: nn.Module | None = None  # the owner of the weight: weights that are lent have no name
     readers: int = 0
     gated: Tensor | None = None  # its input, if the mixed values were multiplied by something before
+    is_centred: bool = False  # a mean was subtracted from the mixed values
     heads_in_order: Tensor | None = None
     tokens_first: Tensor | None = None
     beside: set[Tap] = field(default_factory=set)  # the branches that are added to the same state
@@ -228,6 +229,8 @@ class Tap:
         output = "W_o: one linear layer reads the mixed values"
         if outcome.readers != 1:
             output = f"W_o is not known: {outcome.readers} linear layers read the mixed values"
+        elif outcome.is_centred:
+            output = "W_o is rejected: a mean is subtracted from the mixed values before it"
         elif outcome.heads_in_order is not None and not bool(outcome.heads_in_order):
             output = "W_o is rejected: the heads are not side by side in its input"
         sums = [f"its output is added to {name}, {tuple(shape)}: {reason}" for name, shape, reason in outcome.sums]
@@ -237,7 +240,7 @@ class Tap:
     def projection(self) -> Tensor | None:
         """W_o, if it is the only layer that reads the mixed values, with their heads side by side."""
         weight, in_order = self.outcome.output_weight, self.outcome.heads_in_order
-        is_plain = self.outcome.readers == 1 and (in_order is None or bool(in_order))
+        is_plain = self.outcome.readers == 1 and (in_order is None or bool(in_order)) and not self.outcome.is_centred
         if self.kernel is not None and weight is not None:  # which may run by groups of channels
             is_plain = is_plain and weight.shape[-1] == self.kernel.value.shape[1] * self.kernel.value.shape[3]
         return weight if is_plain else None
