@@ -48,27 +48,6 @@ def new_method(path: Path, name: str) -> str:
     return table(["measured", ""], rows)
 
 
-def pairs(path: Path) -> str:
-    """What interactions of pairs foretell, by model."""
-    found = json.loads(path.read_text()).get("pairs") if path.is_file() else None
-    if found is None:
-        return NONE
-    rows = []
-    for model, one in found.items():
-        errors = one["error in log-odds"]
-        rows.append(
-            [
-                model,
-                str(one["examples"]),
-                *(f"{errors[name]:.2f}" for name in ("effects alone", "with interactions", "exchanged")),
-                _figure("", one["with interactions is closer"]),
-                f"{one['p against effects alone']:.3f}",
-            ]
-        )
-    header = ["error in log-odds", "examples", "effects alone", "with interactions", "exchanged", "closer with", "p"]
-    return table(header, rows)
-
-
 def caap(path: Path) -> str:
     """caap with the range and the neutral picture that were chosen, beside other methods, on samples not chosen on."""
     if not path.is_file():
