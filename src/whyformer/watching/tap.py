@@ -16,7 +16,6 @@ from whyformer.watching.linear_kernels import LinearKernel
 from whyformer.watching.mixing import KeptMap, LinearMixing, Mixing
 from whyformer.watching.roles import Addend, Branch, Projection, Written, is_same, may_be_state
 
-
 REJECTED = "W_o is rejected"
 
 
