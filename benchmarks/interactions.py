@@ -116,6 +116,7 @@ def answer(text: str) -> str:
 def ranks(model: LoadedModel | str, examples: Sequence[PairedText], expected: str | None) -> dict[str, Any]:
     """For each criterion, the share of other pairs that the words are ahead of, and how often they are first."""
     ahead: dict[str, list[float]] = {}
+    signed: dict[str, list[float]] = {kind: [] for kind in KINDS}
     used, runs = 0, {}
     for example in examples:
         explanation = whyformer.explain(example.text, model)
@@ -130,14 +131,19 @@ def ranks(model: LoadedModel | str, examples: Sequence[PairedText], expected: st
                 scores = np.array([unit.score for unit in found.units])
                 effects = np.diag(found.values)
                 sizes |= {EFFECTS: np.abs(np.outer(effects, effects)), SCORES: np.abs(np.outer(scores, scores))}
+            names = [unit.name.strip(".,").lower() for unit in found.units]
+            if example.words <= set(names):
+                one, other = (names.index(word) for word in example.words)
+                signed[kind].append(float(found.values[one, other]))
             for criterion, matrix in sizes.items():
-                names = [unit.name.strip(".,").lower() for unit in found.units]
                 ahead.setdefault(criterion, []).append(share_ahead(matrix, names, example.words))
     return {
         "texts": used,
         "runs": runs,
         "ahead of other pairs": {name: rounded(interval(np.array(own))) for name, own in ahead.items()},
         "first": {name: shares(sum(share == 1 for share in own), used) for name, own in ahead.items()},
+        "interaction of the pair": {kind: rounded(interval(np.array(own))) for kind, own in signed.items()},
+        "above 0": {kind: shares(sum(value > 0 for value in own), len(own)) for kind, own in signed.items()},
         "p against the product of effects": {
             kind: round(paired_comparison(np.array(ahead[kind]), np.array(ahead[EFFECTS])).p, 4) for kind in KINDS
         },

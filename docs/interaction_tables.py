@@ -30,11 +30,20 @@ def ranks(path: Path) -> str:
         return NONE
     rows = [
         [f"{PAIRS[name]} ({one['texts']} texts)", label, _share(one["ahead of other pairs"][criterion]),
-         f"{one['first'][criterion][0]:.0%}", str(one["runs"].get(criterion, "–")), _p(one, criterion)]
+         f"{one['first'][criterion][0]:.0%}", str(one["runs"].get(criterion, "–")), _p(one, criterion),
+         _sign(one, criterion)]
         for name, one in {**found["planted"], "negation": found["negation"]}.items()
         for criterion, label in CRITERIA.items()
     ]  # fmt: skip
-    header = ["pair", "ranked by", "ahead of other pairs", "first", "runs", "p against the product of effects"]
+    header = [
+        "pair",
+        "ranked by",
+        "ahead of other pairs",
+        "first",
+        "runs",
+        "p against the product of effects",
+        "in log-odds",
+    ]
     return table(header, rows)
 
 
@@ -79,3 +88,10 @@ def _share(value: list[float]) -> str:
 def _p(one: dict[str, Any], criterion: str) -> str:
     p = one["p against the product of effects"].get(criterion)
     return "–" if p is None else f"{p:.3f}"
+
+
+def _sign(one: dict[str, Any], criterion: str) -> str:
+    value = one["interaction of the pair"].get(criterion)
+    if value is None:
+        return "–"
+    return f"{value[0]:+.2f} ({value[1]:+.2f} to {value[2]:+.2f}), above 0 in {one['above 0'][criterion][0]:.0%}"
