@@ -49,16 +49,17 @@ def new_method(path: Path, name: str) -> str:
 
 
 def caap(path: Path) -> str:
-    """caap with the range and the neutral picture that were chosen, beside other methods, on samples not chosen on."""
+    """caap beside other methods: on samples that its range was not chosen on, or on another model."""
     if not path.is_file():
         return NONE
     rows = []
     for model, one in json.loads(path.read_text()).items():
-        for figure, by_method in one["second half"].items():
+        samples = one["samples"][1] if "chosen" in one else one["samples"]
+        for figure, by_method in one.get("second half", one.get("all samples")).items():
             for method, (value, low, high) in by_method.items():
-                named = f"`{method}`" + (" (chosen)" if method == one["chosen"] else "")
-                rows.append([model, figure, named, f"{value:.3f} [{low:.3f}, {high:.3f}]"])
-    return table(["model", "figure", "method", "second half"], rows)
+                named = f"`{method}`" + (" (chosen)" if method == one.get("chosen") else "")
+                rows.append([model, str(samples), figure, named, f"{value:.3f} [{low:.3f}, {high:.3f}]"])
+    return table(["model", "samples", "figure", "method", "value"], rows)
 
 
 def picture_sinks(path: Path) -> str:
