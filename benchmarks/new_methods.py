@@ -4,9 +4,6 @@ prior: which written words a picture is needed for. The word that answers a ques
 question that are repeated around it should not: AUROC of the gain, and of how unlikely the model found the word.
 attntrace: how often the sentence that an answer comes from has the highest score, beside at2 (which needs `whyformer
   learn mini-llm` first), depass and others.
-interactions: how often "not" and the adjective after it interact most, of all pairs of six words.
-pairs: how well interactions of the eight strongest parts foretell the log-odds without 3 to 5 of them, beside their
-effects alone, and interactions that were exchanged among the pairs. --photos is a folder as in the suites.
 regions: how often the box of the thing that is asked about has the highest score.
 
 python benchmarks/new_methods.py [--only prior …] --out benchmarks/results/new_methods.json
@@ -18,7 +15,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +24,10 @@ import torch
 
 import whyformer
 from whyformer import facts, scenes
-from whyformer.data import photos
-from whyformer.metrics.statistics import paired_comparison
-from whyformer.results.unit_effects import log_odds
 from whyformer.scenes.drawing import PAINTS
 from whyformer.scenes.world import COLOURS
 
 RESULTS = Path("benchmarks/results/new_methods.json")
-ADJECTIVES = ("good", "funny", "interesting", "great", "exciting", "memorable", "clever", "moving")
-NEGATIONS = ("This film is not {} at all.", "The acting was not {} and the story long.")
-PARTS, HELD_OUT = 8, 24
 SOURCE_METHODS = (
     "attntrace",
     "at2",
@@ -110,83 +101,6 @@ def attntrace(count: int) -> dict[str, Any]:
     }
 
 
-def interactions() -> dict[str, Any]:
-    """How often a negation and what it negates interact most."""
-    first, runs, pairs = 0, 0, 0
-    texts = [(pattern.format(word), word) for pattern in NEGATIONS for word in ADJECTIVES]
-    for text, word in texts:
-        explanation = whyformer.explain(text, "mini-bert", method="occlusion")
-        found = whyformer.interactions(explanation, units=6)
-        one, other, _ = found.top(1)[0]
-        first += {one.strip(".,").lower(), other.strip(".,").lower()} == {"not", word}
-        runs, pairs = found.runs, math.comb(len(found.units), 2)
-    return {
-        "texts": len(texts),
-        "not and its adjective interact most": shares(first, len(texts)),
-        "by chance": round(1 / pairs, 3),
-        "runs of the model": runs,
-    }
-
-
-def pairs(name: str, examples: Iterator[Any]) -> dict[str, Any]:
-    """Errors of what is foretold for sets of parts that no interaction was measured on."""
-    generator, errors, runs = np.random.default_rng(0), [], 0
-    for example in examples:
-        explanation = whyformer.explain(example, name, method="generic_attention")
-        try:
-            found = whyformer.interactions(explanation, units=PARTS, kind="removal")
-        except whyformer.WhyformerError as error:  # too few words
-            print(name, error, flush=True)
-            continue
-        count, runs = len(found.units), found.runs
-        if count < PARTS:
-            continue
-        sizes = generator.integers(3, 6, HELD_OUT)
-        sets = [frozenset(generator.choice(count, size, replace=False).tolist()) for size in sizes]
-        effects = explanation.remover(explanation, [frozenset(), *sets], most=PARTS, combined=0)
-        tokens = [(unit.part, unit.tokens) for unit in effects.units]
-        place = [tokens.index((unit.part, unit.tokens)) for unit in found.units]
-        errors.append(foretold_errors(found.values, place, effects, sets, generator))
-    alone, both, shuffled = np.array(errors).T
-    return {
-        "examples": len(errors),
-        "error in log-odds": {
-            "effects alone": mean(alone),
-            "with interactions": mean(both),
-            "exchanged": mean(shuffled),
-        },
-        "with interactions is closer": shares(int((both < alone).sum()), len(errors)),
-        "p against effects alone": round(paired_comparison(alone, both).p, 4),
-        "p against exchanged": round(paired_comparison(shuffled, both).p, 4),
-        "runs": runs,
-    }
-
-
-def foretold_errors(
-    matrix: np.ndarray, place: list[int], effects: Any, sets: list[frozenset[int]], generator: np.random.Generator
-) -> tuple[float, float, float]:
-    """Mean absolute errors of v(N) − Σ effects, of that + Σ interactions, and of that with interactions exchanged."""
-    rows, columns = np.triu_indices(len(matrix), 1)
-    own = np.empty_like(matrix)
-    own[np.ix_(place, place)] = matrix  # in the order of the units that were removed
-    exchanged = own.copy()
-    exchanged[rows, columns] = generator.permutation(own[rows, columns])
-    whole = log_odds(effects.known[frozenset()][effects.target])
-    errors = []
-    for one in sets:
-        truth, members = log_odds(effects.known[one][effects.target]), sorted(one)
-        inside = np.ix_(members, members)
-        alone = whole - own[members, members].sum()
-        extra = [np.triu(values[inside], 1).sum() for values in (own, exchanged)]
-        errors.append([abs(alone - truth), *(abs(alone + more - truth) for more in extra)])
-    alone, both, shuffled = np.mean(errors, axis=0)
-    return float(alone), float(both), float(shuffled)
-
-
-def mean(values: np.ndarray) -> float:
-    return round(float(values.mean()), 3)
-
-
 def regions(count: int) -> dict[str, Any]:
     """How often the thing that is asked about has the highest score of all things."""
     first, seconds, asked = dict.fromkeys(REGION_METHODS, 0), dict.fromkeys(REGION_METHODS, 0.0), 0
@@ -247,35 +161,15 @@ def ratios(seconds: dict[str, float], reference: str) -> dict[str, float]:
     return {name: round(spent / seconds[reference], 1) for name, spent in seconds.items()}
 
 
-def pairs_of_all(count: int, folder: Path | None, texts: Path | None) -> dict[str, Any]:
-    """The figures of pairs for words, pictures, and pictures with a question."""
-    found: dict[str, Any] = {}
-    if texts is not None:
-        lines = [line.split("\t")[0] for line in texts.read_text().splitlines()]
-        found["mini-bert"] = pairs("mini-bert", iter([line for line in lines if len(line.split()) > 9][:count]))
-    asked = ((scene.image, scene.question) for scene in map(scenes.example, range(count)))
-    found["mini-vlm"] = pairs("mini-vlm", asked)
-    if folder is not None:
-        pictures = photos(folder / "photos", only_masked=True)
-        for name in ("mini-vit-mae", str(folder / "dinov2-photos")):
-            kept = range(min(count, len(pictures)))
-            found[Path(name).name] = pairs(name, (pictures[number].image for number in kept))
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     measures: dict[str, Callable[[], dict[str, Any]]] = {
         "prior": lambda: prior(options.count or 25),
         "attntrace": lambda: attntrace(30),
-        "interactions": interactions,
-        "pairs": lambda: pairs_of_all(options.count or 100, options.photos, options.texts),
         "regions": lambda: regions(options.count or 10),
     }
     parser.add_argument("--only", nargs="+", choices=list(measures), default=list(measures))
-    parser.add_argument("--count", type=int, help="examples of prior, pairs and regions")
-    parser.add_argument("--photos", type=Path, metavar="DATA", help="holds photos/ and dinov2-photos/")
-    parser.add_argument("--texts", type=Path, help="one text per line, before the first tab")
+    parser.add_argument("--count", type=int, help="examples of prior and regions")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     torch.set_num_threads(1)

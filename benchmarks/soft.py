@@ -115,8 +115,10 @@ def summary(by_method: Values, curve: Values, forwards: int) -> dict[str, Any]:
         "forwards": forwards,
         "means": {name: [round(float(n), 3) for n in (one.value, one.low, one.high)] for name, one in bounds.items()},
         "pairs": len(pairs),
-        "told apart": sum(p < LEVEL for p in corrected),
-        "ahead of random": sum(p < LEVEL and kept[one].mean() > kept[CONTROL].mean() for one, p in of_control.items()),
+        "told apart": sum(bool(p < LEVEL) for p in corrected),
+        "ahead of random": sum(
+            bool(p < LEVEL and kept[one].mean() > kept[CONTROL].mean()) for one, p in of_control.items()
+        ),
         "agreement": round(float(spearmanr(order, reference).statistic), 2),
         "doses": {name: round(float(kept[name].mean()), 3) for name in DOSED},
         "falls": sum(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,19 @@ def _beside_padding(measured: list[Row]) -> str:
         return ""
     texts = "; ".join(f"{row['architecture']} ({row['reads_padding']})" for row in rows_of_padding)
     return f"Some compute something else beside padding, and are compared with it: {texts}."
+
+
+def hybrids(path: Path) -> str:
+    """How many methods work on the hybrids."""
+    sys.path.append(str(Path(__file__).parents[1] / "tests"))
+    from tiny_hybrids import HYBRIDS
+
+    cells = [cell for row in rows(path) if row["architecture"] in HYBRIDS for cell in row["methods"].values()]
+    working = sum(map(works, cells))
+    return (
+        f"Of {len(HYBRIDS)} models and {len(cells) // len(HYBRIDS)} methods, {working} of {len(cells)} pairs work "
+        f"({working / len(cells):.1%}); the others are refused with the reason ([all](../results/architectures.md))."
+    )
 
 
 def grid(path: Path) -> str:

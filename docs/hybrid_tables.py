@@ -48,38 +48,18 @@ def new_method(path: Path, name: str) -> str:
     return table(["measured", ""], rows)
 
 
-def pairs(path: Path) -> str:
-    """What interactions of pairs foretell, by model."""
-    found = json.loads(path.read_text()).get("pairs") if path.is_file() else None
-    if found is None:
-        return NONE
-    rows = []
-    for model, one in found.items():
-        errors = one["error in log-odds"]
-        rows.append(
-            [
-                model,
-                str(one["examples"]),
-                *(f"{errors[name]:.2f}" for name in ("effects alone", "with interactions", "exchanged")),
-                _figure("", one["with interactions is closer"]),
-                f"{one['p against effects alone']:.3f}",
-            ]
-        )
-    header = ["error in log-odds", "examples", "effects alone", "with interactions", "exchanged", "closer with", "p"]
-    return table(header, rows)
-
-
 def caap(path: Path) -> str:
-    """caap with the range and the neutral picture that were chosen, beside other methods, on samples not chosen on."""
+    """caap beside other methods: on samples that its range was not chosen on, or on another model."""
     if not path.is_file():
         return NONE
     rows = []
     for model, one in json.loads(path.read_text()).items():
-        for figure, by_method in one["second half"].items():
+        samples = one["samples"][1] if "chosen" in one else one["samples"]
+        for figure, by_method in one.get("second half", one.get("all samples")).items():
             for method, (value, low, high) in by_method.items():
-                named = f"`{method}`" + (" (chosen)" if method == one["chosen"] else "")
-                rows.append([model, figure, named, f"{value:.3f} [{low:.3f}, {high:.3f}]"])
-    return table(["model", "figure", "method", "second half"], rows)
+                named = f"`{method}`" + (" (chosen)" if method == one.get("chosen") else "")
+                rows.append([model, str(samples), figure, named, f"{value:.3f} [{low:.3f}, {high:.3f}]"])
+    return table(["model", "samples", "figure", "method", "value"], rows)
 
 
 def picture_sinks(path: Path) -> str:

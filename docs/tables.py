@@ -21,6 +21,7 @@ import action_tables
 import architecture_tables
 import hybrid_tables
 import install_tables
+import interaction_tables
 import leaderboard
 import leaderboard_samples
 import planted_tables
@@ -801,9 +802,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "hybrid-memory": lambda: hybrid_tables.memory(RESULTS / "hybrid_memory.json"),
     **{
         f"new-{name}": partial(hybrid_tables.new_method, RESULTS / "new_methods.json", name)
-        for name in ("prior", "attntrace", "interactions", "regions")
+        for name in ("prior", "attntrace", "regions")
     },
-    "new-pairs": lambda: hybrid_tables.pairs(RESULTS / "new_methods.json"),
+    "interaction-ranks": lambda: interaction_tables.ranks(RESULTS / "interactions.json"),
+    "interaction-negation": lambda: interaction_tables.negation(RESULTS / "interactions.json"),
+    "interaction-foretold": lambda: interaction_tables.foretold(RESULTS / "interactions.json"),
     "caap": lambda: hybrid_tables.caap(RESULTS / "caap.json"),
     "picture-sinks": lambda: hybrid_tables.picture_sinks(RESULTS / "picture_sinks.json"),
     "memory": memory,
@@ -864,6 +867,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "agreement": agreement,
     "quadrature": quadrature,
     "third-party": third_party,
+    "hybrid-cells": lambda: architecture_tables.hybrids(RESULTS / "architectures.json"),
     "architectures": lambda: architecture_tables.summary(RESULTS / "architectures.json"),
     "architecture-grid": lambda: architecture_tables.grid(RESULTS / "architectures.json"),
     "compat": lambda: install_tables.compat(RESULTS / "compat.json"),

@@ -148,9 +148,9 @@ HYBRIDS: dict[str, Callable[[], nn.Module]] = {
     ),
     "xLSTM": decoder("xLSTM", **ATTENTION_FREE | {"hidden_size": 64}, num_heads=4, qk_dim_factor=1.0),
 }
-# Attention writes into the input of a state space, not into the residual state; a norm before W_o takes its mean away.
-NO_STATE = ("Zamba", "Zamba2", "xLSTM")
-NO_OUTPUT_WEIGHT = ("Bailing hybrid",)  # it scales the heads one by one before W_o
+NO_STATE = ("Zamba", "Zamba2")  # attention writes into the input of a state space, not into the residual state
+# Before W_o, the heads are scaled one by one, or lose their means.
+NO_OUTPUT_WEIGHT = ("Bailing hybrid", "xLSTM")
 # Kernels written out in the module's own forward pass, and what is said of them.
 NOT_SEEN = {
     "Inkling": "also mixes its tokens in InklingShortConvolution",

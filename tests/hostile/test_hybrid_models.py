@@ -63,7 +63,7 @@ def test_the_edges_of_a_gated_operation_add_up_to_its_output(name):
         torch.testing.assert_close(output, after - before, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["Qwen3.5", "OLMo-hybrid", "Mamba", "Bamba", "LFM2", "RecurrentGemma"])
+@pytest.mark.parametrize("name", ["Qwen3.5", "OLMo-hybrid", "Mamba", "Bamba", "LFM2", "RecurrentGemma", "xLSTM"])
 def test_the_state_before_the_first_block_holds_the_whole_score_where_nothing_has_a_bias(name):
     model = HYBRIDS[name]().double()
     for module in model.modules():
@@ -72,7 +72,21 @@ def test_the_state_before_the_first_block_holds_the_whole_score_where_nothing_ha
             bias.data.zero_()
     scores = attribute(model, WORDS, 1, "state_x_gradient", blocks="first", backward="libra")["text"]
     with torch.no_grad():
-        torch.testing.assert_close(scores.sum(), model(**WORDS).logits[0, -1, 1], rtol=1e-3, atol=1e-6)
+        torch.testing.assert_close(scores.sum(), model(**WORDS).logits[0, -1, 1].to(scores), rtol=1e-3, atol=1e-6)
+
+
+def test_the_states_of_xlstm_are_those_that_enter_its_blocks_though_a_mean_is_subtracted_before_w_o():
+    model, states = HYBRIDS["xLSTM"](), []
+    hooks = [block.register_forward_pre_hook(lambda _, args: states.append(args[0])) for block in model.backbone.blocks]
+    gradients = torch.autograd.grad(model(**WORDS).logits[0, -1, 1], states)
+    for hook in hooks:
+        hook.remove()
+    traced = trace(model, WORDS, 1, reads=ALL)
+    for record, state, gradient in zip(traced.records, states, gradients, strict=True):
+        torch.testing.assert_close(record.state_scores()[0], (state * gradient).sum(dim=-1)[0])
+        assert torch.equal(record.query_states[0], state)
+        assert record.output_weight is None
+        assert "W_o is rejected: a mean is subtracted from the mixed values before it" in record.decisions
 
 
 @pytest.mark.parametrize("name", ["Falcon-H1", "LFM2"])

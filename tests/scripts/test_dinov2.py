@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from PIL import Image
 from sklearn.linear_model import Ridge
 from transformers import Dinov2Config, Dinov2Model
 
 import dinov2
 from convert_teacher import IN_MEMORY, published_weights
+from whyformer.models.loading import load
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
 ANIMALS = ("cat", "dog", "tench")
@@ -103,3 +105,10 @@ def test_the_head_is_ridge_regression_and_survives_its_file(tmp_path, monkeypatc
 def test_balanced_accuracy_counts_every_class_alike():
     labels = torch.tensor([0, 0, 0, 1])
     assert dinov2.balanced_accuracy(torch.tensor([[1.0, 0.0]] * 4), labels) == 0.5
+
+
+def test_the_folder_has_pictures_of_the_side_that_was_chosen(published, head, tmp_path):
+    dinov2.write_folder(dinov2.classifier(published, head, TINY), tmp_path, side=42)
+    processor = load(tmp_path).image_processor
+    pixels = processor(Image.new("RGB", (128, 128)), return_tensors="pt")["pixel_values"]
+    assert pixels.shape == (1, 3, 42, 42)

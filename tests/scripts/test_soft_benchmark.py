@@ -1,5 +1,7 @@
 """The summary of soft removal beside the deletion curves."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ def test_pairs_are_told_apart_on_the_texts_that_all_methods_have_a_value_for():
     values[METHODS[2]][:4] = np.nan
     curve = {name: -number + np.zeros(40) for number, name in enumerate(METHODS)}
     found = summary(values, curve, 18)
+    found = json.loads(json.dumps(found))  # as it is written
     assert (found["texts"], found["forwards"], found["pairs"]) == (36, 18, 28)
     assert (found["told apart"], found["ahead of random"]) == (27, 6)
     assert found["agreement"] == -1

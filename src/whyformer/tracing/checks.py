@@ -17,6 +17,7 @@ from whyformer.models.weights import hidden_layer, passes_gradients, quantised_l
 from whyformer.tracing.plan import Plan
 from whyformer.tracing.question import ModelCall
 from whyformer.tracing.record import AttentionRecord
+from whyformer.watching.tap import REJECTED
 from whyformer.watching.watcher import Watcher
 
 STATE = "the residual state"
@@ -105,9 +106,11 @@ def is_causal(mask: TokenMask, record: AttentionRecord) -> bool:
 def unseen_parts(method: str, missing: Sequence[str], record: AttentionRecord, *, instead: str) -> UnsupportedModel:
     """The error of a method that reads states and weights of a block which were not recorded."""
     reasons = [UNSEEN_STATE] if STATE in missing else []
-    if weights := [name for name in missing if name != STATE]:
+    rejected = [one for one in record.decisions if one.startswith(REJECTED)] if "W_o" in missing else []
+    if weights := [name for name in missing if name != STATE and not (name == "W_o" and rejected)]:
         verb = "is not a linear layer" if len(weights) == 1 else "are not linear layers"
         reasons.append(f"{' and '.join(weights)} {verb} that can be read (an adapter can be merged)")
+    reasons += rejected
     return UnsupportedModel(
         f"{method} needs {' and '.join(missing)} of block {record.block} ({record.path or 'path unknown'}): "
         f"{', and '.join(reasons)}. {instead} works without."

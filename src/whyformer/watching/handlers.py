@@ -22,7 +22,7 @@ from whyformer.watching.operation_names import (
     Function,
     name_unless_asking,
 )
-from whyformer.watching.provenance import biased, concatenated, mixes, moved, normed, projected, scaled
+from whyformer.watching.provenance import biased, centred, concatenated, mixes, moved, normed, projected, scaled
 from whyformer.watching.roles import (
     Addend,
     Branch,
@@ -242,6 +242,15 @@ def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     return result
 
 
+def subtract(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
+    """A difference: of mixed values and their mean, as norms written in Python take it, or any other."""
+    role = centred(watcher.facts.role(args[0]), *args[:2]) if len(args) > 1 and not kwargs else None
+    result = other_operation(watcher, func, args, kwargs)
+    if role is not None:
+        watcher.facts.set_role(result, role)
+    return result
+
+
 def scale(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """An elementwise product: LayerScale, a norm's weights, a mask of weights."""
     role: Role | None = watcher.scores(args)
@@ -300,6 +309,7 @@ HANDLERS: dict[str, Handler] = (
     | dict.fromkeys(["rsqrt", "pow"], spread)
     | {"baddbmm": biased_product, "batch_norm": batch_norm}
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], add)
+    | dict.fromkeys(["sub", "__sub__"], subtract)
     | dict.fromkeys(["mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply"], scale)
 )
 

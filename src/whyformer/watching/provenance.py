@@ -139,6 +139,14 @@ def gated(role: Mixed, tensor: Tensor) -> Mixed:
     return replace(role, is_gated=True)
 
 
+def centred(role: Role | None, tensor: Tensor, mean: Any) -> Mixed | None:
+    """The role of mixed values minus a number per token and head, their mean: W_o does not read the values alone."""
+    if not isinstance(role, Mixed) or not _is_by_token(mean, tensor):
+        return None
+    role.tap.outcome.is_centred = True
+    return replace(role, values=None, is_gated=True)
+
+
 def _scale_output(role: Written, tensor: Tensor, factor: Any) -> Written | None:
     tap = role.tap
     if not isinstance(factor, Tensor) or factor.dim() == 0 or factor.shape == tensor.shape[-1:]:

@@ -16,6 +16,8 @@ from whyformer.watching.linear_kernels import LinearKernel
 from whyformer.watching.mixing import KeptMap, LinearMixing, Mixing
 from whyformer.watching.roles import Addend, Branch, Projection, Written, is_same, may_be_state
 
+REJECTED = "W_o is rejected"
+
 
 @dataclass(eq=False)
 class Outcome:
@@ -29,6 +31,7 @@ class Outcome:
     output_module: nn.Module | None = None  # the owner of the weight: weights that are lent have no name
     readers: int = 0
     gated: Tensor | None = None  # its input, if the mixed values were multiplied by something before
+    is_centred: bool = False  # a mean was subtracted from the mixed values
     heads_in_order: Tensor | None = None
     tokens_first: Tensor | None = None
     beside: set[Tap] = field(default_factory=set)  # the branches that are added to the same state
@@ -225,22 +228,32 @@ class Tap:
         if source is not None:
             kind = "the normalisation of a state" if source.source_norm is not None else "a tensor"
             values = f"W_v: the values are projected from {kind}, {tuple(source.source.shape)}"
-        output = "W_o: one linear layer reads the mixed values"
+        reason, output = self._rejection(), "W_o: one linear layer reads the mixed values"
         if outcome.readers != 1:
             output = f"W_o is not known: {outcome.readers} linear layers read the mixed values"
-        elif outcome.heads_in_order is not None and not bool(outcome.heads_in_order):
-            output = "W_o is rejected: the heads are not side by side in its input"
+        elif reason is not None:
+            output = f"{REJECTED}: {reason}"
         sums = [f"its output is added to {name}, {tuple(shape)}: {reason}" for name, shape, reason in outcome.sums]
         unknown = "the residual state is not known: its output was not seen to be added to anything"
         return values, output, *(sums or [unknown])
 
     def projection(self) -> Tensor | None:
         """W_o, if it is the only layer that reads the mixed values, with their heads side by side."""
+        is_plain = self.outcome.readers == 1 and self._rejection() is None
+        return self.outcome.output_weight if is_plain else None
+
+    def _rejection(self) -> str | None:
+        """Why the layer that reads the mixed values is not W_o; None if it is."""
         weight, in_order = self.outcome.output_weight, self.outcome.heads_in_order
-        is_plain = self.outcome.readers == 1 and (in_order is None or bool(in_order))
-        if self.kernel is not None and weight is not None:  # which may run by groups of channels
-            is_plain = is_plain and weight.shape[-1] == self.kernel.value.shape[1] * self.kernel.value.shape[3]
-        return weight if is_plain else None
+        if self.outcome.is_centred:
+            return "a mean is subtracted from the mixed values before it"
+        if in_order is not None and not bool(in_order):
+            return "its input is not the mixed values of the heads side by side"
+        if self.kernel is not None and weight is not None:
+            _, heads, _, width = self.kernel.value.shape
+            if weight.shape[-1] != heads * width:
+                return "the kernel runs by groups of channels, and it reads all of them"
+        return None
 
 
 def state_times_gradient(state: Tensor, gradient: Tensor | None) -> Tensor:
