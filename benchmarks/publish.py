@@ -11,8 +11,9 @@ test. A run that is not finished is refused, unless `--unfinished` says that it 
 
 `--into` adds the methods that a published file lacks, from a run of the same model, data and seed on some of its
 samples (benchmarks/fill.py makes such runs). Every row keeps its n. A row that stays is as it was; p is against the
-best of the figure, on the samples that a run has of both, and is left out where no run has both. `--confirmed` adds the
-values of the second halves in results/confirmation.json in the same way; nothing was chosen on these.
+best of the figure, on the samples that a run has of both, and is left out where no run has both. A figure stays as it
+was if its new best were behind another method on the same samples. `--confirmed` adds the values of the second halves
+in results/confirmation.json in the same way; nothing was chosen on these.
 """
 
 from __future__ import annotations
@@ -150,6 +151,12 @@ def _merged(
     sign = {"higher": -1, "lower": 1, "neither": 0}[figure["better"]]
     order = sorted(rows.values(), key=lambda row: (sign * row["value"], row["method"]))
     best = order[0]["method"]
+    seed, first = run.suite["seed"], plain_label(best)
+    for method in (known.keys() & new.keys() & values.keys()) - {first} if first in new else ():
+        if sign * new[method]["value"] < sign * new[first]["value"]:
+            test = compare_runs(about, values[method], values[first], seed)
+            if test is not None and test["p"] < ALIKE:
+                return figure  # the first is behind another on the same samples: the values do not compare
     for row in order:
         method = plain_label(row["method"])
         if rows[method] is known.get(method) and (best == before or row.get("p", 1.0) < ALIKE):
