@@ -150,6 +150,14 @@ def test_a_stopped_survey_goes_on_where_its_file_ends(tmp_path, stage, after):
     assert resumed.failures == whole.failures
 
 
+def test_a_journal_with_older_rules_of_cues_is_refused(tmp_path):
+    journal = tmp_path / "films.jsonl"
+    judged(films(40), journal=journal)
+    journal.write_text(journal.read_text().replace('"rules of cues": 2', '"rules of cues": 1'))
+    with pytest.raises(WhyformerError, match=r"is of another survey, with other rules of cues: delete it"):
+        judged(films(40), journal=journal)
+
+
 def test_the_journal_of_another_survey_is_left_alone(tmp_path):
     journal = tmp_path / "films.jsonl"
     judged(films(40), journal=journal)

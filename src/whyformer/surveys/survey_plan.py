@@ -24,6 +24,8 @@ from whyformer.surveys.survey_data import SampleKind, SurveyData
 CUES_BY_KIND = {"text": text_cue, "picture": picture_cue, "sound": sound_cue}  # by the name that a user gives
 _LIKE_A_FILE = regex.compile(r"[/\\]|\.[A-Za-z]\w{1,4}$")
 
+CUE_RULES = 2  # of journals; raised when a cue of the same name becomes another part of a sample
+
 
 @dataclass(frozen=True)
 class SurveyPlan:
@@ -50,6 +52,7 @@ class SurveyPlan:
             "labels": sorted(self.data.label_map.items()),
             "seed": self.seed,
             "samples": len(self.data),
+            "rules of cues": CUE_RULES,
             **({} if self.lemmatiser is None else {"lemmas": self.lemmatiser.identity}),
         }
 
