@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer.backward.blocks import find_blocks, stacks_of
+from whyformer.backward.blocks import find_blocks, stacks_of, state_of
 from whyformer.errors import UnsupportedModel
 from whyformer.models.calls import Call, reroute_calls
 from whyformer.models.family import Family
