@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import transformers
 from torch import nn
 
 import whyformer
-from overhead import median_ratio
+from overhead import cpu_seconds, lowest_median
 
 RESULTS = Path("benchmarks/results/hybrid_cost.json")
 METHODS = ("rollout", "generic_attention", "evidence", "flow_routes", "bi_token", "lrp")
@@ -82,12 +83,10 @@ def ratios(model: nn.Module, tokens: int, rounds: int) -> dict[str, float]:
         embedded = model.get_input_embeddings()(inputs["input_ids"]).detach().requires_grad_()
         torch.autograd.grad(model(inputs_embeds=embedded, use_cache=False).logits[0, -1].max(), embedded)
 
-    return {
-        method: round(
-            median_ratio(lambda name=method: whyformer.attribute(model, inputs, 1, name), forward_backward, rounds), 2
-        )
-        for method in METHODS
-    }
+    def ratio(method: str) -> float:
+        return cpu_seconds(lambda: whyformer.attribute(model, inputs, 1, method)) / cpu_seconds(forward_backward)
+
+    return {method: round(lowest_median(partial(ratio, method), rounds), 2) for method in METHODS}
 
 
 def known_models(file: Path, tokens: int, rounds: int) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from whyformer.backward.kinds import OPERATION_KINDS
 from whyformer.backward.rules import RULES
 from whyformer.benchmark import PROTOCOLS
 from whyformer.data.readers import READERS
-from whyformer.inputs.modality import modalities
+from whyformer.inputs.modality import known_modalities
 from whyformer.methods.registry import METHODS
 from whyformer.models.families import FAMILIES
 
-REGISTRIES = (METHODS, PROTOCOLS, READERS, FAMILIES, RULES, OPERATION_KINDS, modalities())
+REGISTRIES = (METHODS, PROTOCOLS, READERS, FAMILIES, RULES, OPERATION_KINDS, known_modalities())
 
 
 @contextmanager

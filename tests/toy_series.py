@@ -16,7 +16,7 @@ from rich.text import Text
 from torch import Tensor, nn
 
 from whyformer import LoadedModel, Part, WhyformerError
-from whyformer.extend import FAMILIES, Family, LayoutKind, Modality, modalities
+from whyformer.extend import FAMILIES, Family, LayoutKind, Modality, known_modalities
 from whyformer.inputs.modality import FileKind, ForwardBatch, PartPlace, ScoredLayout
 from whyformer.inputs.removable import PartRemoval, RemovablePart, token_line
 from whyformer.render.colour import rgb, score_scale
@@ -120,7 +120,7 @@ STEP_KIND = LayoutKind(
     whole="the series",
     ground="page",
 )
-modalities()["series"] = Modality(
+known_modalities()["series"] = Modality(
     "series",
     collate,
     place,

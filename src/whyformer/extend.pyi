@@ -10,7 +10,7 @@ from .benchmark.shard import explained_labels as explained_labels
 from .data.readers import READERS as READERS
 from .data.readers import reader as reader
 from .inputs.modality import Modality as Modality
-from .inputs.modality import modalities as modalities
+from .inputs.modality import known_modalities as known_modalities
 from .methods.registry import Method as Method
 from .methods.registry import method as method
 from .models.families import FAMILIES as FAMILIES

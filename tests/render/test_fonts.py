@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from whyformer.inputs.layouts import WordPieces
+from whyformer.modalities import word_pieces
 from whyformer.render import canvas, figure, fonts
 from whyformer.render.fonts import FontFile
+from whyformer.render.text_spans import part_scale, spans
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 
@@ -116,6 +118,6 @@ def test_words_without_spaces_stand_close_and_wrap():
 def test_every_character_of_a_text_without_spaces_has_its_own_colour(machine):
     machine()
     part = written(HAN).parts["text"]
-    chips = figure._chips(figure.part_scale(part), figure.spans(part, 0))
+    chips = word_pieces._chips(part_scale(part), spans(part, 0))
     assert [chip.text for chip in chips] == list(HAN)
     assert [chip.follows_space for chip in chips] == [True, *[False] * 8]

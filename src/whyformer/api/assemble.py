@@ -17,7 +17,7 @@ from whyformer.inputs.encode import EncodedExample
 from whyformer.inputs.grid_resampling import ScoredGrid, sum_grids
 from whyformer.inputs.image_prompt import ImagePrompt
 from whyformer.inputs.layouts import Patches, WordPieces
-from whyformer.inputs.modality import ForwardBatch, modalities
+from whyformer.inputs.modality import ForwardBatch, known_modalities
 from whyformer.inputs.prompt_tokens import unknown_token_note
 from whyformer.methods.registry import Method
 from whyformer.models.bridges import AT_QUERIES, Bridge
@@ -51,7 +51,7 @@ class ExplainedAnswer:
 def answers(result: BatchScores, batch: Sequence[EncodedExample], task: Task) -> Iterator[ExplainedAnswer]:
     """One answer per encoded example of the batch."""
     trace, attribution, scores = result.trace, result.attribution, dict(result.scores)
-    for modality in modalities().values():
+    for modality in known_modalities().values():
         scores = scores if modality.pool is None else modality.pool(trace.question.model, scores)
     if not task.is_read_at_words:
         scores = _without_own_entry(scores, trace)
@@ -92,7 +92,7 @@ def _parts(encoded: EncodedExample, row: int, trace: Trace, scores: StreamScores
         return
     lengths = {stream: values.shape[1] for stream, values in scores.items()}
     forward = ForwardBatch(question.model, question.inputs, trace.output, trace.target.place)
-    for modality_name, modality in modalities().items():
+    for modality_name, modality in known_modalities().items():
         place = modality.place(question.model, question.inputs, lengths) if modality.place else None
         if place is not None and modality.lay_out is not None and modality_name in encoded.parts:
             part = modality.lay_out(encoded.parts[modality_name], row, forward, place, scores[place.stream][row].cpu())

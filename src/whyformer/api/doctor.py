@@ -17,7 +17,7 @@ from whyformer.axes import Inputs, Logits
 from whyformer.errors import UnsupportedModel, WhyformerError, reason_of
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
-from whyformer.inputs.modality import modalities
+from whyformer.inputs.modality import known_modalities
 from whyformer.methods.registry import method_named, methods_of, trace_methods
 from whyformer.models.answering import run_model
 from whyformer.models.families import FAMILIES, family_of
@@ -146,7 +146,7 @@ def _neutral(loaded_model: LoadedModel) -> tuple[EncodedExample, Target]:
     """A sample input and its target: noise, one or two plain sentences, or both."""
     if loaded_model.processor is None:
         raise WhyformerError(f"{loaded_model.name} has no processor: pass its tokenizer or image processor.")
-    modality = modalities()[loaded_model.task.modality]
+    modality = known_modalities()[loaded_model.task.modality]
     seen: list[Any] = [] if modality.noise is None else [modality.noise(loaded_model)]
     if modality.is_prompt:
         return encode(loaded_model, seen, truncate=True)[0], "predicted"
@@ -306,7 +306,7 @@ def _prefix(one: EncodedExample, probe: Trace) -> int:
     if "image" in probe.masks:
         return prefix_length(model, inputs, probe.masks["image"].shape[1])
     lengths = {stream: mask.shape[1] for stream, mask in probe.masks.items()}
-    own = (modalities()[name].place for name in one.parts if name != "written")
+    own = (known_modalities()[name].place for name in one.parts if name != "written")
     places = (place(model, inputs, lengths) for place in own if place is not None)
     return next((place.first for place in places if place is not None), 0)
 

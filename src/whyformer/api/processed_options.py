@@ -8,7 +8,7 @@ from typing import Any
 from whyformer.axes import Inputs
 from whyformer.inputs.collate import black_pixel
 from whyformer.inputs.encode import EncodedExample
-from whyformer.inputs.modality import modalities
+from whyformer.inputs.modality import known_modalities
 from whyformer.methods.registry import Method
 from whyformer.models.loading import LoadedModel
 
@@ -30,7 +30,7 @@ def processed_options(
         own["baseline"] = black_pixel(loaded_model.image_processor)
     if not method.reads.subsets:
         return own
-    for modality in modalities().values():
+    for modality in known_modalities().values():
         if modality.removal is not None and modality.removal.options is not None:
             own |= modality.removal.options(own, loaded_model, inputs, encoded)
     return own

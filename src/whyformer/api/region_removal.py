@@ -15,7 +15,7 @@ from whyformer.api.response_case import ResponseCase, response_of
 from whyformer.api.source_methods import SourceQuestion
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.inputs.image_prompt import ImagePrompt
-from whyformer.inputs.modality import modalities
+from whyformer.inputs.modality import known_modalities
 from whyformer.models.loading import LoadedModel
 from whyformer.results.response import Response
 
@@ -60,7 +60,7 @@ def explain_by_regions(
     if pictured is None:
         raise WhyformerError(
             "Removal methods remove sources of a text or regions of a picture, and this prompt is a "
-            f"{modalities()[loaded_model.task.modality].noun}: use a method that reads the model, such as "
+            f"{known_modalities()[loaded_model.task.modality].noun}: use a method that reads the model, such as "
             "generic_attention."
         )
     if "example" not in method.kinds:

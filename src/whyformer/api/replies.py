@@ -12,7 +12,7 @@ from whyformer.api.generation import check_written, end_ids, generate, transcrib
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import length_limit
 from whyformer.inputs.collate import model_inputs
-from whyformer.inputs.modality import modalities
+from whyformer.inputs.modality import known_modalities
 from whyformer.inputs.prompt import Prompt
 from whyformer.inputs.prompt_encoding import EncodedPrompt
 from whyformer.inputs.prompt_tokens import Token, id_tokens, text_tokens
@@ -76,7 +76,7 @@ def _written(loaded_model: LoadedModel, opening: EncodedPrompt, most: int, seed:
     if seed is not None:
         raise WhyformerError(
             f"seed={seed}: {loaded_model.name} writes the most likely words about a "
-            f"{modalities()[loaded_model.task.modality].noun}, so leave it out."
+            f"{known_modalities()[loaded_model.task.modality].noun}, so leave it out."
         )
     return transcribe(loaded_model, inputs, most)
 

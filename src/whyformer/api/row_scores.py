@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from whyformer.api.assemble import picture_parts
-from whyformer.inputs.modality import ForwardBatch, modalities
+from whyformer.inputs.modality import ForwardBatch, known_modalities
 from whyformer.inputs.teacher_forcing import ResponseRow, row_weights, stream_mask
 from whyformer.models.readout import ReadOut
 from whyformer.results.part import Part
@@ -96,7 +96,7 @@ def _encoder_parts(number: int, row: ResponseRow, attribution: Attribution, trac
     (name, part), question, own = row.exchange.encoder_part, trace.question, trace.readout.stream
     lengths = {stream: scores.shape[1] for stream, scores in attribution.items() if stream != own}  # or of its input
     lengths = lengths or {stream: mask.shape[1] for stream, mask in real_tokens(trace).items() if stream != own}
-    modality = modalities()[name]
+    modality = known_modalities()[name]
     place = None if modality.place is None else modality.place(question.model, question.inputs, lengths)
     if place is not None and modality.lay_out is not None:
         none = torch.zeros(lengths[place.stream])

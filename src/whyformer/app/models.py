@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Literal, get_args
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.modality import modalities
+from whyformer.inputs.modality import known_modalities
 from whyformer.models.loading import LoadedModel, load
 from whyformer.models.task import Task
 from whyformer.models.zoo import bundled, bundled_folder, model_card
@@ -115,7 +115,7 @@ def tab_of(task: Task) -> Tab | None:
 
 def _doing(task: Task) -> str:
     """Describe a model's input and output."""
-    kinds = modalities()[task.modality].files.plural if task.sees is None else "pictures"
+    kinds = known_modalities()[task.modality].files.plural if task.sees is None else "pictures"
     if task.sees is not None and task.reads_text:
         kinds = "pictures and texts"
     return f"takes {kinds} and answers with {task.description}"

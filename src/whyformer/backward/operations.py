@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -248,22 +248,26 @@ def _slope_at_zero(function: Function, dtype: torch.dtype, settings: tuple[tuple
 
 def replace_tensors(x: Any, tensors: Sequence[Tensor], operation: str) -> Any:
     """Replace the floating-point tensors of an operation's argument, and in lists within it, by these, in order."""
-    remaining, count = iter(tensors), 0
-
-    def replaced(x: Any) -> Any:
-        nonlocal count
-        if isinstance(x, Tensor) and x.is_floating_point():
-            count += 1
-            return next(remaining, x)
-        return type(x)(list(map(replaced, x))) if type(x) in (tuple, list) else x
-
-    result = replaced(x)
+    count = sum(1 for _ in _floating_tensors(x))
     if count != len(tensors):
         raise UnsupportedModel(
             f"Relevance rules replace {len(tensors)} tensors of {operation}, and its arguments hold {count}: pass "
             "tensors directly or in plain lists and tuples."
         )
-    return result
+    return _replaced(x, iter(tensors))
+
+
+def _floating_tensors(x: Any) -> Iterator[Tensor]:
+    if isinstance(x, Tensor) and x.is_floating_point():
+        yield x
+    for part in x if type(x) in (tuple, list) else ():
+        yield from _floating_tensors(part)
+
+
+def _replaced(x: Any, tensors: Iterator[Tensor]) -> Any:
+    if isinstance(x, Tensor) and x.is_floating_point():
+        return next(tensors)
+    return type(x)([_replaced(part, tensors) for part in x]) if type(x) in (tuple, list) else x
 
 
 Quotient = Callable[[Tensor, Tensor], Tensor]

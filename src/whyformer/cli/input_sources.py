@@ -124,12 +124,12 @@ def _lines(source: Input) -> tuple[list[Input], str]:
 
 def _files(source: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
     """The files of a folder that this model can take; empty if it is not a folder, or clearly a text."""
-    from whyformer.inputs.modality import modalities
+    from whyformer.inputs.modality import known_modalities
 
     folder = source.argument
     if source.content is not None or not os.path.isdir(folder):
         return []
-    kind = modalities()[model.task.modality].files
+    kind = known_modalities()[model.task.modality].files
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and entry.name[0] != ".")
     files = [name for name in names if os.path.splitext(name)[1].lower() in kind.suffixes]
     if not files and model.task.is_text_only and not re.search(r"[/\\]", folder):

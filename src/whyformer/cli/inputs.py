@@ -76,7 +76,7 @@ def example_of(
     source: Input, pair: str | None, texts: Sequence[str], model: LoadedModel, template: str | None = None
 ) -> Any:
     """The example of an input, with its text if the model takes one."""
-    from whyformer.inputs.modality import modalities
+    from whyformer.inputs.modality import known_modalities
 
     if template is not None and not (texts and _takes_candidates(model)):
         raise WhyformerError("--template is for candidate labels: give them by --text to an inference model.")
@@ -93,7 +93,7 @@ def example_of(
             f"--text needs a model that reads pictures with text, and {model.name} does not: leave it out."
         )
     if pair is not None and not model.task.is_text_only:
-        what = "pictures" if model.task.sees is not None else modalities()[model.task.modality].files.plural
+        what = "pictures" if model.task.sees is not None else known_modalities()[model.task.modality].files.plural
         raise WhyformerError(
             f"--pair is a second text, and {model.name} reads {what}: choose a text model, such as --model mini-bert."
         )
@@ -197,10 +197,10 @@ def _regions(source: Input, model: LoadedModel) -> Any:
 
 
 def _file(source: Input, model: LoadedModel) -> Path:
-    from whyformer.inputs.modality import modalities
+    from whyformer.inputs.modality import known_modalities
 
     if source.content is not None or not (os.path.isfile(source.argument) or _looks_like_a_path(source.argument)):
-        kind = modalities()[model.task.modality].files
+        kind = known_modalities()[model.task.modality].files
         raise WhyformerError(f"{model.name} reads {kind.plural}: give a {kind.singular} file, not {source.title!r}.")
     return Path(source.argument)
 
@@ -244,10 +244,10 @@ def _piped_example(source: Input, content: bytes, model: LoadedModel) -> Any:
 
 def _looks_like_a_path(argument: str) -> bool:
     """Whether a text is clearly a path, existing or not."""
-    from whyformer.inputs.modality import modalities
+    from whyformer.inputs.modality import known_modalities
 
     suffix = os.path.splitext(argument)[1].lower()
-    known = [TABLE_SUFFIXES, *(modality.files.suffixes for modality in modalities().values())]
+    known = [TABLE_SUFFIXES, *(modality.files.suffixes for modality in known_modalities().values())]
     has_suffix = any(suffix in suffixes for suffixes in known)
     return has_suffix or bool(re.search(r"[/\\]", argument) and not re.search(r"\s", argument))
 

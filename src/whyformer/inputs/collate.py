@@ -11,7 +11,7 @@ from torch import Tensor
 from whyformer.axes import Inputs
 from whyformer.errors import misfits_in_one_line
 from whyformer.inputs.encode import EncodedExample
-from whyformer.inputs.modality import modalities
+from whyformer.inputs.modality import known_modalities
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import device_of, dtype_of
 
@@ -33,7 +33,7 @@ def on_device(loaded_model: LoadedModel, inputs: Inputs) -> Inputs:
 def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inputs:
     """Collate encoded examples, modality by modality."""
     inputs: Inputs = {}
-    for name, modality in modalities().items():
+    for name, modality in known_modalities().items():
         if parts := [one.parts[name] for one in encoded if name in one.parts]:
             inputs |= modality.collate(loaded_model, parts)
     return inputs

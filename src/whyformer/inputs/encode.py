@@ -8,7 +8,7 @@ from typing import Any
 
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Chunk
-from whyformer.inputs.modality import modalities
+from whyformer.inputs.modality import known_modalities
 from whyformer.models.loading import LoadedModel
 
 
@@ -39,7 +39,7 @@ class EncodedExample:
     @property
     def length(self) -> int | None:
         """A length that all examples of a batch must share; None if they are padded."""
-        known = modalities()
+        known = known_modalities()
         lengths = ((known[name].length, part) for name, part in self.parts.items())
         return next((length(part) for length, part in lengths if length is not None), None)
 
@@ -57,7 +57,7 @@ def encode(
     `room` is the number of tokens to leave free after the text for what the model is to write.
     """
     check_processor(loaded_model)
-    modality = modalities()[loaded_model.task.modality]
+    modality = known_modalities()[loaded_model.task.modality]
     assert modality.encode is not None
     return [
         EncodedExample(number, parts)

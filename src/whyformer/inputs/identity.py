@@ -17,7 +17,7 @@ import numpy as np
 from whyformer.errors import WhyformerError, with_article
 from whyformer.files import file_digest
 from whyformer.inputs.candidates import Candidates
-from whyformer.inputs.modality import modalities
+from whyformer.inputs.modality import known_modalities
 from whyformer.inputs.read import check_file, names_file
 
 Identity = Mapping[str, Any]
@@ -108,7 +108,7 @@ def _by_digest() -> dict[str, _ByDigest]:
     """Examples recorded by digest alone, by kind: objects of the modalities, and arrays."""
     kinds = {
         modality.noun: _ByDigest(modality.types, partial(_digest, modality.read, modality.arrays))
-        for modality in modalities().values()
+        for modality in known_modalities().values()
         if modality.types and modality.read is not None and modality.arrays is not None
     }
     return kinds | {"array": _ByDigest((np.ndarray,), _array_digest)}

@@ -1,7 +1,7 @@
 """The interface of a modality: how one kind of input is read, encoded, collated, laid out, removed, drawn and stored.
 
 Each modality is a module of `whyformer.modalities` with a `MODALITY`. Those modules may draw, so they sit above this
-one, which finds them in their folder. One of your own is an entry of `modalities()`.
+one, which finds them in their folder. One of your own is an entry of `known_modalities()`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Modality:
         layouts: How its layouts are drawn, ranked and stored, by class.
 
     Example:
-        >>> whyformer.extend.modalities()["image"].noun
+        >>> whyformer.extend.known_modalities()["image"].noun
         'picture'
     """
 
@@ -113,7 +113,7 @@ class Modality:
 
 
 @cache
-def modalities() -> dict[str, Modality]:
+def known_modalities() -> dict[str, Modality]:
     """All modalities by name: the `MODALITY` of each module of `whyformer.modalities`, in the order given there."""
     package = importlib.import_module("whyformer.modalities")
     names = dict.fromkeys((*package.ORDER, *(module.name for module in iter_modules(package.__path__))))

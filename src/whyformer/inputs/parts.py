@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from whyformer.axes import Inputs, StreamScores
 from whyformer.inputs.grid_resampling import sum_levels
-from whyformer.inputs.modality import PartPlace, modalities
+from whyformer.inputs.modality import PartPlace, known_modalities
 from whyformer.models.structure import feature_levels, has_levels
 
 __all__ = ["PartPlace", "merge_levels", "part_places", "real_grid"]
@@ -17,7 +17,7 @@ __all__ = ["PartPlace", "merge_levels", "part_places", "real_grid"]
 
 def part_places(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> Iterator[PartPlace]:
     """Locate the parts of the inputs, given the length of each stream. Pixels, if a stream, are the picture."""
-    places = (modality.place(model, inputs, lengths) for modality in modalities().values() if modality.place)
+    places = (modality.place(model, inputs, lengths) for modality in known_modalities().values() if modality.place)
     return (place for place in places if place is not None)
 
 

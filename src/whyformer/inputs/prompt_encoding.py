@@ -11,7 +11,7 @@ from whyformer.inputs.chunks import decoder_beginning
 from whyformer.inputs.conversation import Conversation
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.image_prompt import image_prompt_of, prompt_chunk
-from whyformer.inputs.modality import modalities
+from whyformer.inputs.modality import known_modalities
 from whyformer.inputs.prompt import Prompt
 from whyformer.inputs.teacher_forcing import Exchange
 from whyformer.inputs.tool_prompt import any_prompt_of
@@ -44,7 +44,7 @@ def encode_prompt(
     loaded_model: LoadedModel, prompt: Any, context: Sequence[Any] | None = None, layout: str | None = None
 ) -> EncodedPrompt:
     """Encode a prompt: a text, chat messages, images with a text, or an input that is a prompt by itself."""
-    task, modality = loaded_model.task, modalities()[loaded_model.task.modality]
+    task, modality = loaded_model.task, known_modalities()[loaded_model.task.modality]
     if isinstance(prompt, Conversation) and not task.is_text_only:
         raise WhyformerError(
             f"{loaded_model.name} reads more than texts: conversations with tools are explained for language models."

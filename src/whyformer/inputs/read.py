@@ -240,10 +240,10 @@ def texts_in_file(file: str | Path, column: str | None) -> list[str]:
 
 def _other_kind(file: str) -> str:
     """The kind of a file that was given as a text, with a hint."""
-    from whyformer.inputs.modality import modalities  # which read by this module
+    from whyformer.inputs.modality import known_modalities  # which read by this module
 
     suffix = os.path.splitext(file)[1].lower()
-    files = [modality.files for modality in modalities().values()]
+    files = [modality.files for modality in known_modalities().values()]
     kinds = (kind.not_a_text for kind in files if suffix in kind.suffixes)
     return next(filter(None, kinds), "a file: pass a Path to read its text")
 

@@ -14,7 +14,7 @@ from whyformer.axes import Inputs, TokenScores
 from whyformer.inputs.chunks import check_ids
 from whyformer.inputs.collate import on_device
 from whyformer.inputs.image_prompt import ImagePrompt, image_inputs
-from whyformer.inputs.modality import modalities
+from whyformer.inputs.modality import known_modalities
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import config_of, device_of
 
@@ -119,7 +119,7 @@ def _encoder_inputs(loaded_model: LoadedModel, rows: Sequence[ResponseRow]) -> I
     parts = [row.exchange.encoder_part for row in rows if row.exchange.encoder_part is not None]
     if parts:
         ((name, _), *_) = parts
-        return on_device(loaded_model, modalities()[name].collate(loaded_model, [part for _, part in parts]))
+        return on_device(loaded_model, known_modalities()[name].collate(loaded_model, [part for _, part in parts]))
     source, is_source = _padded([row.exchange.prompt for row in rows], device_of(loaded_model.model))
     return {"input_ids": source, "attention_mask": is_source}
 

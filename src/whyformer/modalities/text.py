@@ -17,7 +17,7 @@ from whyformer.inputs.encode import EncodedExample
 from whyformer.inputs.fills import erased, filler_id
 from whyformer.inputs.image_prompt import has_picture
 from whyformer.inputs.layouts import WordPieces
-from whyformer.inputs.modality import FileKind, ForwardBatch, Modality, PartPlace, ScoredLayout, modalities
+from whyformer.inputs.modality import FileKind, ForwardBatch, Modality, PartPlace, ScoredLayout, known_modalities
 from whyformer.inputs.read import text_of, two_of
 from whyformer.inputs.removable import PartRemoval, PartUnits, RemovablePart, TraceRemoval, token_line
 from whyformer.inputs.words import tokens_by_word
@@ -149,7 +149,7 @@ def _options(
         own["erasure"] = filler_id(loaded_model.tokenizer, "mask")
     if isinstance(units := options.get("units", "token"), str):
         of_text = _text_units(loaded_model, inputs, encoded, by_word=units == "word")
-        own["units"] = dict.fromkeys(modalities(), units) | {"text": of_text}
+        own["units"] = dict.fromkeys(known_modalities(), units) | {"text": of_text}
     return own
 
 

@@ -22,7 +22,7 @@ from whyformer.axes import (
 )
 from whyformer.errors import UnsupportedModel, WhyformerError, check_choice
 from whyformer.inputs.fills import Erasure, Fill
-from whyformer.inputs.modality import modalities
+from whyformer.inputs.modality import known_modalities
 from whyformer.inputs.removable import PartUnits, RemovablePart, TraceRemoval, UnitChoice, UnitKind
 from whyformer.models.structure import config_of
 from whyformer.removal.state_insertion import insert_states
@@ -159,7 +159,7 @@ def trace_ablation(
         fill: The fill of removed pixels.
         erasure: The replacement of removed word pieces.
     """
-    removable = [name for name, modality in modalities().items() if modality.removal is not None]
+    removable = [name for name, modality in known_modalities().items() if modality.removal is not None]
     by_part = dict.fromkeys(removable, units) if isinstance(units, str) else units
     for kind in (kind for kind in by_part.values() if isinstance(kind, str)):
         check_choice("units", kind, UnitKind)
@@ -190,7 +190,7 @@ def _parts(trace: Trace, units: PartUnits) -> Iterator[RemovablePart]:
         raise UnsupportedModel(f"{name} takes pixels with {axes} axes: parts can only be removed from single pictures.")
     lengths = {stream: mask.shape[1] for stream, mask in real_tokens(trace).items()}
     is_empty = True
-    for modality in modalities().values():
+    for modality in known_modalities().values():
         place = None if modality.place is None else modality.place(question.model, question.inputs, lengths)
         if place is not None and modality.removal is not None:
             is_empty = False
@@ -209,6 +209,6 @@ def _at_places(masks: UnitMasks, numbers: Tensor, count: int) -> Tensor:
 
 def _without(part: RemovablePart, inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
     """The inputs of a part at every step, without the places that are not kept."""
-    of_part = modalities()[part.kind].removal
+    of_part = known_modalities()[part.kind].removal
     assert of_part is not None
     return of_part.without(inputs, kept, removal)

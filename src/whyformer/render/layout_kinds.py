@@ -73,7 +73,7 @@ class LayoutKind:
 
     Example:
         >>> from whyformer.inputs.layouts import Patches
-        >>> whyformer.extend.modalities()["image"].layouts[Patches].units
+        >>> whyformer.extend.known_modalities()["image"].layouts[Patches].units
         ('patch', 'token')
     """
 
@@ -117,6 +117,6 @@ def kind_named(name: str) -> LayoutKind:
 
 def layout_kinds() -> dict[type, LayoutKind]:
     """The layout kinds of all modalities, by layout class."""
-    from whyformer.inputs.modality import modalities  # imports torch
+    from whyformer.inputs.modality import known_modalities  # imports torch
 
-    return {layout: kind for modality in modalities().values() for layout, kind in modality.layouts.items()}
+    return {layout: kind for modality in known_modalities().values() for layout, kind in modality.layouts.items()}
